@@ -4,7 +4,7 @@
 //! ```text
 //!  SQL ─▶ DataFusion's plan ─▶ plan: HashJoinExec becomes HortonJoinExec
 //!                                                  │ execute
-//!  join   input           both sides read alternately; the one that ends first is the build side
+//!  join   input           both sides read alternately; the smaller one is the build side
 //!         dynamic_filter  scans of the probe side drop rows whose keys are not on the build side
 //!         prepare         device, or the host: DataFusion's own join over what was read
 //!         build_side      batches ─▶ normalized keys ─▶ table: a multimap on the device

@@ -251,9 +251,9 @@ impl HortonJoinExec {
     pub(super) fn rules(&self) -> String {
         let sides = match (self.sides(), self.read_order()) {
             (Sides::Open, Ok(order)) => {
-                format!("the side that ends first, {} read first", order.planned())
+                format!("the smaller side, {} read first", order.planned())
             }
-            (Sides::Open, Err(_)) => "the side that ends first".to_owned(),
+            (Sides::Open, Err(_)) => "the smaller side".to_owned(),
             (Sides::Fixed(side), _) => side.to_string(),
         };
         let rows = match (self.config.enabled, self.config.min_build_rows) {

@@ -42,11 +42,13 @@ use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumu
 use crate::join::dynamic_filter::publisher::FilterPublisher;
 use crate::join::dynamic_filter::targets::FilterTargets;
 use crate::join::input::buffered::BufferedInput;
-use crate::join::input::choose_build_side::{Chosen, FirstRead, Input, IsEmpty, choose_build_side};
+use crate::join::input::choose_build_side::{
+    Chosen, ChosenSide, FirstRead, Input, IsEmpty, choose_build_side,
+};
 use crate::join::prepare::oriented::OrientedJoin;
 use crate::join::read_ahead::{FilteredInput, is_found_empty};
 use crate::join::side::Side;
-use crate::join::sides::{ReadOrder, Sides};
+use crate::join::sides::{ReadOrder, Sides, rows_below};
 use crate::join::steps::is_small_step;
 use crate::join::stream::JoinStream;
 
@@ -78,6 +80,8 @@ struct Build {
     first: BoxFuture<'static, Result<FirstRead, Error>>,
     /// The report of its keys if the left side is built, and if the right one is.
     reports: [Option<BuildReport>; 2],
+    /// Whether the other side may be built once the left one has ended, and once the right one has.
+    may_build_other: [bool; 2],
     /// Output partitions, if the host may repartition the inputs into so many.
     partitions: Option<usize>,
     /// What opens partitions of the left and of the right side again.
@@ -101,8 +105,8 @@ impl Build {
         let (pool, rows) = (node.context.memory_pool(), node.config.knobs.sample_rows);
         let chosen = choose_build_side(sides, first.await?, pool, rows, &disk).await?;
         node.shown.begin(node.partition);
-        let (side, mut build, probe) = match chosen {
-            Chosen::Side { side, build, probe } => (side, build, probe),
+        let chosen = match chosen {
+            Chosen::Side(chosen) => chosen,
             // The filters stay as they are: they let everything through.
             Chosen::Refused { inputs, error } => {
                 let spilled = Spilled::after_refusal(node, inputs, error)?;
@@ -111,18 +115,43 @@ impl Build {
         };
         let [left, right] = self.reports;
         // The other direction's filters stay as they are.
-        let report = if side == Side::Right { right } else { left };
+        let report = match chosen.side {
+            Side::Left => left,
+            Side::Right => right,
+        };
+        let mut oriented = node.oriented(chosen.side)?;
+        if let Some(report) = report {
+            let batches = chosen.build.batches();
+            node.publish_filters(report, &oriented, &batches)
+                .instrument(trace_span!("make filters"))
+                .await?;
+        }
+        let ended = chosen.side;
+        let ChosenSide {
+            side,
+            mut build,
+            probe,
+        } = match self.may_build_other[ended as usize] {
+            true => chosen.or_smaller(rows).await?,
+            false => chosen,
+        };
+        if side != ended {
+            oriented = node.oriented(side)?;
+        }
         let preparation = JoinPreparation {
-            oriented: node.oriented(side)?,
+            oriented,
             build: side,
             at: node.at(None),
             partitions: self.partitions,
-            reopen: self.reopen.map(|[left, right]| match side {
-                Side::Left => right,
-                Side::Right => left,
-            }),
+            // The rows of a side that ended second are partners of one read of the first.
+            reopen: self
+                .reopen
+                .filter(|_| side == ended)
+                .map(|[left, right]| match side {
+                    Side::Left => right,
+                    Side::Right => left,
+                }),
             partitioning: self.partitioning,
-            report,
             shown: node.shown,
         };
         let join = preparation.prepare(build.collect(), probe).await?;
@@ -271,6 +300,8 @@ impl<'a> Execution<'a> {
             self.first_side(run)?,
             self.join.config.knobs.sample_rows,
         );
+        let [left, right] = Side::BOTH.map(|ended| self.may_build_other(ended));
+        let may_build_other = [left?, right?];
         // Made here, not in the future: a build that is never polled reports when dropped.
         let mut reports = [None, None];
         for side in Side::BOTH {
@@ -289,6 +320,7 @@ impl<'a> Execution<'a> {
             sides,
             first: first.boxed(),
             reports: reports.map(|report| report.map(|(report, _)| report)),
+            may_build_other: may_build_other.map(|may| may && sides == Sides::Open),
             partitions: self.join.host_partitions(),
             reopen: self.reopen(),
             partitioning: None,
@@ -307,6 +339,18 @@ impl<'a> Execution<'a> {
             }
             None => prepared,
         })
+    }
+
+    /// Returns whether the other side may be read, and built, once `ended` has ended: its tables
+    /// have no more rows than a first read, and the keys of `ended` filter them. Builds of single
+    /// partitions cannot, as filters wait for the last of them.
+    fn may_build_other(self, ended: Side) -> Result<bool> {
+        let other = ended.other();
+        let mut filters = self.targets()?.side(other).held.iter();
+        let rows = rows_below(self.join.input(other));
+        Ok(!self.join.is_partitioned()
+            && filters.any(|filter| filter.is_evaluated)
+            && rows.is_some_and(|rows| rows <= self.join.config.knobs.sample_rows))
     }
 
     /// Returns the input of build `partition` on `side`. Its read begins if it is first and waits
@@ -402,11 +446,15 @@ impl<'a> Execution<'a> {
                 Some(EarlierBuild::Whole {
                     build: Side::Right,
                     partitioning,
-                }) => (right, partitioning),
-                Some(EarlierBuild::Whole { partitioning, .. }) => (left, partitioning),
+                }) => (right, Some(partitioning)),
+                Some(EarlierBuild::Whole { partitioning, .. }) => (left, Some(partitioning)),
                 None => (left, None),
             };
-            build.partitioning = partitioning;
+            if let Some(partitioning) = partitioning {
+                // Rows that stayed in the partitions of the probe side stay there.
+                build.partitions = build.partitions.filter(|_| partitioning.is_some());
+                build.partitioning = partitioning;
+            }
             Ok(build.begin().await?)
         };
         Ok(prepared.boxed().shared())
@@ -429,6 +477,7 @@ impl<'a> Execution<'a> {
             )
             .boxed(),
             reports: [None, None],
+            may_build_other: [false; 2],
             partitions: self.join.host_partitions(),
             reopen: self.reopen(),
             partitioning: None,

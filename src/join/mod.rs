@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  execution_plan: execute(p) ─▶ execute: once per plan, or per partition (Partitioned)
-//!    input           buffered ─▶ choose_build_side: both alternately; the one that ends first
+//!    input           buffered ─▶ choose_build_side: both alternately, until one ends
 //!    dynamic_filter  its keys, to the scans of the probe side
 //!    prepare         on the device │ on the host: DataFusion's own join over what was read
 //!    build_side      keys ─▶ normalized keys ─▶ lookup::table, on the device

@@ -3,7 +3,7 @@
 //! ```text
 //!  Fixed  a promise of order, NOT IN, a LIMIT in the join, an endless input, run-end encoded
 //!         columns: the left one
-//!  Open   the one that ends first when both are read alternately (input::choose_build_side)
+//!  Open   one of them, found out by reading both alternately (input::choose_build_side)
 //! ```
 //!
 //! Of open sides one is read first:
@@ -16,8 +16,8 @@
 //!    …   S             no filter of another join: the left one
 //! ```
 //!
-//! The side that ends first is built, and its keys filter the scans of the other one. So what is
-//! read first is read whole, and spares the rest. A scan has a known cost. A tree of joins has not:
+//! The keys of the side that ends first filter the scans of the other one. So what is read first is
+//! read whole, and spares the rest. A scan has a known cost. A tree of joins has not:
 //! rows can multiply in it until a filter of the other side would have excluded nearly all. So no
 //! tree is read before a scan that costs less than the tree's tables do, however small it may turn
 //! out. A table without a filter excludes few rows of others, as foreign keys go.
@@ -54,7 +54,7 @@ const UNFILTERED: usize = 5;
 pub enum Sides {
     /// This one.
     Fixed(Side),
-    /// The one that ends first.
+    /// The one that ends first, or the other if it is much smaller then.
     Open,
 }
 

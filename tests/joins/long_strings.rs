@@ -23,6 +23,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::HortonJoinExec;
+use horton_join::config::{HortonConfig, Knobs};
 
 const BATCHES: usize = 64;
 const BATCH_ROWS: usize = 1024;
@@ -66,7 +67,16 @@ fn small() -> MemTable {
 
 /// A session that builds from the left table as written, with little memory.
 fn session() -> SessionContext {
+    let horton = HortonConfig {
+        knobs: Knobs {
+            // The side that ends first is built, though the other one is smaller.
+            sample_rows: usize::MAX,
+            ..Knobs::default()
+        },
+        ..HortonConfig::default()
+    };
     let config = SessionConfig::new()
+        .with_option_extension(horton)
         .with_target_partitions(1)
         .with_batch_size(512)
         .set_bool("datafusion.optimizer.join_reordering", false);

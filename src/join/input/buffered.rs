@@ -23,6 +23,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
@@ -172,6 +173,11 @@ impl BufferedInput {
         self.take_error().unwrap_or_else(unknown)
     }
 
+    /// Returns whether nothing of it was read.
+    pub fn is_unread(&self) -> bool {
+        self.parts.iter().all(InputPartition::is_unread)
+    }
+
     /// Returns the number of rows that are kept.
     pub fn rows(&self) -> usize {
         self.kept.rows.load(Ordering::Acquire)
@@ -181,6 +187,12 @@ impl BufferedInput {
     fn take_error(&mut self) -> Option<Error> {
         let error = self.parts.iter_mut().find_map(|part| part.error.take());
         error.map(Error::DataFusion)
+    }
+
+    /// Returns the batches that are kept, which stay there.
+    pub fn batches(&self) -> Vec<RecordBatch> {
+        let batches = self.parts.iter().flat_map(|part| &part.batches);
+        batches.map(|(batch, _)| batch.clone()).collect()
     }
 
     /// Takes the rows that are kept; those that come are kept for a later call.

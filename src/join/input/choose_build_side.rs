@@ -1,4 +1,5 @@
-//! The choice of the build side: the side that ends first when both are read alternately.
+//! The choice of the build side: the side that ends first when both are read alternately, or the
+//! other one if the keys of the first make it much smaller.
 //!
 //! ```text
 //!  rows     1 M       2 M             4 M                     ended: build side
@@ -20,6 +21,15 @@
 //!  Reading ── yields memory, and refused ─▶ Paused ── the other is ProbeOnly ─▶ Reading
 //!    │  └─ the other is refused: to disk ─────┘
 //!    └── refused with nothing left of the other in memory, or failed ──▶ ProbeOnly
+//! ```
+//!
+//! The keys of the side that ended filter the scans of the other one, which may leave few of its
+//! rows. So it is read on until it has a [part](SMALLER) of the rows of the first. If it ends there,
+//! it is built, as probing a row costs less than building one, and copies nothing:
+//!
+//! ```text
+//!  first   ▓▓▓▓▓▓▓▓ ended ─ keys ─┐                            probed
+//!  second                         ▓ ended, a quarter at most:  built
 //! ```
 //!
 //! If a side is refused while the other is ProbeOnly and on disk, neither fits, and both go there
@@ -128,17 +138,54 @@ impl FirstRead {
     }
 }
 
+/// A side that is built, while the other one is probed.
+pub struct ChosenSide {
+    /// The side that is built.
+    pub side: Side,
+    /// All of its rows.
+    pub build: BufferedInput,
+    /// The other side.
+    pub probe: BufferedInput,
+}
+
+/// Rows of a side that has ended for each row of one that is built in its place.
+const SMALLER: usize = 4;
+
+/// Part of a first read whose rows are built as soon as they are there: a batch or two. There is
+/// little to gain.
+const FEW: usize = 64;
+
+impl ChosenSide {
+    /// Returns the other side as the one that is built, if it ends with much fewer rows. Nothing of
+    /// it is read yet, and its scans have the keys of this one. A first read is up to `sample_rows`
+    /// rows.
+    ///
+    /// # Errors
+    /// [`Error::DataFusion`] if a task panics.
+    pub async fn or_smaller(mut self, sample_rows: usize) -> Result<Self> {
+        let most = self.build.rows() / SMALLER;
+        if self.build.rows() <= sample_rows / FEW || !self.probe.is_unread() {
+            return Ok(self);
+        }
+        let outcome = self.probe.read(most + 1).await?;
+        let has_ended = matches!(outcome, ReadOutcome::Ended) && self.probe.rows() <= most;
+        Ok(if has_ended {
+            self.probe.take_all_memory();
+            Self {
+                side: self.side.other(),
+                build: self.probe,
+                probe: self.build,
+            }
+        } else {
+            self
+        })
+    }
+}
+
 /// The choice of a build side, once it is made.
 pub enum Chosen {
-    /// A side has ended, and is built.
-    Side {
-        /// The side that is built.
-        side: Side,
-        /// All of its rows.
-        build: BufferedInput,
-        /// The other side.
-        probe: BufferedInput,
-    },
+    /// A side has ended.
+    Side(ChosenSide),
     /// The memory pool had room for no side that may be built.
     Refused {
         /// The left and the right side, as far as they were read.
@@ -297,11 +344,11 @@ impl Candidates {
     fn choose(self, at: usize) -> Chosen {
         let [a, b] = self.readers;
         let (build, probe) = if at == 0 { (a, b) } else { (b, a) };
-        Chosen::Side {
+        Chosen::Side(ChosenSide {
             side: build.side,
             build: build.input,
             probe: probe.input,
-        }
+        })
     }
 
     fn refused(self, error: Error) -> Chosen {

@@ -21,6 +21,7 @@ pub mod shards;
 
 use std::sync::{Arc, Mutex};
 
+use arrow::array::RecordBatch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::joins::HashJoinExec;
@@ -98,6 +99,42 @@ pub enum EarlierBuild {
     Spilled,
 }
 
+impl JoinContext {
+    /// Reports the keys of the build side's `batches` to scans of the probe side of the join
+    /// `oriented`.
+    ///
+    /// # Errors
+    /// The errors of evaluating keys, and those of [`BuildReport::report`].
+    pub async fn publish_filters(
+        &self,
+        report: BuildReport,
+        oriented: &OrientedJoin,
+        batches: &[RecordBatch],
+    ) -> Result<()> {
+        let on = oriented.join().on().iter();
+        let on: Vec<_> = on.map(|(key, _)| Arc::clone(key)).collect();
+        // Held until the sets are made.
+        let memory = filter_reservation(self.context.memory_pool());
+        let keys = match evaluate_keys(&on, batches, &memory).await {
+            Ok(keys) => keys,
+            Err(error) if error.is_pool_memory() => {
+                log::debug!("no room for the keys of a filter: {error}");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        let build_keys = BuildKeys {
+            rows,
+            distinct: rows,
+            keys,
+        };
+        let time = MetricBuilder::new(&self.shown.metrics);
+        let time = time.subset_time("filter_time", self.partition);
+        report.report(build_keys, &time).await
+    }
+}
+
 /// A join that is to be prepared.
 pub struct JoinPreparation {
     /// The join, its build side on the left.
@@ -112,27 +149,21 @@ pub struct JoinPreparation {
     pub reopen: Option<Reopen>,
     /// The way in which an earlier build partitioned the rows on the host.
     pub partitioning: Option<(HostPartitioning, HostReason)>,
-    /// Reports the build side's keys to scans of the probe side.
-    pub report: Option<BuildReport>,
     /// The record that the node shows.
     pub shown: JoinReport,
 }
 
 impl JoinPreparation {
-    /// Prepares the join of `build` and `probe`: publishes the build side's keys to scans of the
-    /// probe side, places the join, and builds its table.
+    /// Prepares the join of `build` and `probe`: places it, and builds its table.
     ///
     /// # Errors
     /// The errors of [`place`] and of the build.
     pub async fn prepare(
-        mut self,
+        self,
         build: BuildBatches,
         mut probe: BufferedInput,
     ) -> Result<PreparedJoin> {
         let build = coalesce(build, self.oriented.width()).await?;
-        self.publish_filters(&build)
-            .instrument(trace_span!("make filters"))
-            .await?;
         if let Some((_, reason)) = &self.partitioning {
             let (reason, probe) = (reason.clone(), probe.into_streams());
             return self.on_host(build, probe, reason);
@@ -146,33 +177,6 @@ impl JoinPreparation {
             Ok(placed) => self.on_device(placed, build, probe).await,
             Err(reason) => self.on_host(build, probe, reason),
         }
-    }
-
-    /// Publishes the keys of the build side to scans of the probe side.
-    async fn publish_filters(&mut self, build: &BuildBatches) -> Result<()> {
-        let Some(report) = self.report.take() else {
-            return Ok(());
-        };
-        let on = self.oriented.join().on().iter();
-        let on: Vec<_> = on.map(|(key, _)| Arc::clone(key)).collect();
-        // Held until the sets are made.
-        let memory = filter_reservation(self.oriented.context().memory_pool());
-        let keys = match evaluate_keys(&on, &build.batches, &memory).await {
-            Ok(keys) => keys,
-            Err(error) if error.is_pool_memory() => {
-                log::debug!("no room for the keys of a filter: {error}");
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
-        let build_keys = BuildKeys {
-            rows: build.rows,
-            distinct: build.rows,
-            keys,
-        };
-        let time = MetricBuilder::new(&self.shown.metrics);
-        let time = time.subset_time("filter_time", self.at.partition);
-        report.report(build_keys, &time).await
     }
 
     /// Returns `placed`, unless the build side has few rows and the probe side ends with few, too.

@@ -109,7 +109,6 @@ impl Phase {
             partitions: None,
             reopen: None,
             partitioning: None,
-            report: None,
             shown: node.shown.for_spill_partitions(),
         };
         Box::pin(preparation.prepare(build, probe)).await

@@ -344,7 +344,7 @@ fn auto_leaves_a_join_of_few_rows_on_the_host_and_says_so() {
     let plan = explain(&session, EQUI_JOIN);
     for part in [
         "HortonJoinExec",
-        "build=the side that ends first",
+        "build=the smaller side",
         &format!("device='{}' from the device's default of rows", asked()),
     ] {
         assert!(plan.contains(part), "{part} in {plan}");
@@ -451,7 +451,7 @@ fn explain_shows_mode_join_type_keys_filter_and_device() {
         "projection=[v@1, s@4]",
     ];
     for part in parts.into_iter().chain([
-        "horton=[build=the side that ends first, left read first",
+        "horton=[build=the smaller side, left read first",
         &format!("device='{}' from any rows]", asked()),
     ]) {
         assert!(line.contains(part), "{part} in {line}");

@@ -408,8 +408,8 @@ fn with_unmatched_build_rows(build: Which) -> (Case, Arc<HortonJoinExec>) {
         Right => (few, many),
     };
     let mut case = open(sides.0, sides.1, At::Device);
-    // The side that is read first ends in its first read.
-    case.config.knobs.sample_rows = 1 << 20;
+    // The side that is read first ends in its first read, and is built though the other is smaller.
+    case.config.knobs.sample_rows = usize::MAX;
     let (left, mut right) = (case.build.exec(), case.probe.exec());
     case.join_type = JoinType::LeftAnti;
     if build == Right {

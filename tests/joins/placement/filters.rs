@@ -7,6 +7,7 @@ use arrow::array::RecordBatch;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::common::collect;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{Filters, HortonConfig, Knobs};
@@ -341,5 +342,92 @@ fn several_keys_with_nulls_that_are_equal_filter_together() {
                  RIGHT JOIN big b ON a.k = b.k AND a.v = b.v"
             ));
         }
+    }
+}
+
+/// Of each batch of the right side the first side's keys leave a quarter, or fewer rows.
+#[test]
+fn a_side_that_the_first_ones_keys_make_much_smaller_is_built() {
+    for at in [At::Device, At::Host] {
+        let knobs = Knobs {
+            sample_rows: 4096,
+            ..Knobs::default()
+        };
+        let config = HortonConfig {
+            knobs,
+            ..horton_at(at)
+        };
+        let sessions = Sessions::new(&small_batches(), config);
+        let left = "(SELECT k, v FROM big WHERE v % 4 = 0) a";
+        for (common, build) in [(0, Right), (400, Right), (1600, Left)] {
+            let right =
+                format!("(SELECT k, v FROM big WHERE v % 4 <> 0 OR v < {common}) b ON a.v = b.v");
+            for text in [
+                format!("SELECT a.k, b.v FROM {left} JOIN {right}"),
+                format!("SELECT a.k, a.v FROM {left} LEFT SEMI JOIN {right}"),
+                format!("SELECT a.k, b.v FROM {left} LEFT JOIN {right}"),
+                format!("SELECT a.k, a.v FROM {left} LEFT ANTI JOIN {right}"),
+            ] {
+                let (found, expected) = (
+                    query(&sessions.horton, &text),
+                    query(&sessions.stock, &text),
+                );
+                assert_eq!(found.rows, expected.rows, "{text}");
+                let plan = shown(&found.plan);
+                assert_eq!(decisions(&found.plan)[0].build, build, "{text}\n{plan}");
+            }
+        }
+    }
+}
+
+/// The rows of a side that ended second are partners of one read of the first side. Another read
+/// may give others.
+#[test]
+fn a_plan_whose_smaller_side_is_built_is_read_twice_at_once() {
+    for at in [At::Device, At::Host] {
+        let config = HortonConfig {
+            knobs: Knobs {
+                sample_rows: 4096,
+                ..Knobs::default()
+            },
+            ..horton_at(at)
+        };
+        let config = small_batches()
+            .with_target_partitions(1)
+            .with_option_extension(config);
+        let session = horton_join::context(config);
+        let left: Vec<Side> = (0..2).map(|run| rows_of(run, 900, 50)).collect();
+        // Few partners of either run among others, in each batch.
+        let key = |row: i64| match row % 20 {
+            0 => row / 20,
+            10 => 10_000 + row / 20,
+            _ => -row,
+        };
+        let keys: Vec<Option<i64>> = (0..2000).map(|row| Some(key(row))).collect();
+        let right = Side::new(vec![("k", ints(&keys)), ("v", payload(keys.len()))]);
+        changing_table(&session, "l", left.clone());
+        let table = MemTable::try_new(Arc::clone(&right.schema), right.partitions.clone()).unwrap();
+        session.register_table("r", Arc::new(table)).unwrap();
+        let plan = plan(
+            &session,
+            "SELECT l.k, l.v, r.k, r.v FROM l JOIN r ON l.k = r.k",
+        );
+        let (context, executed) = (session.task_ctx(), Arc::clone(&plan));
+        let found = block_on(async move {
+            let execute = || executed.execute(0, Arc::clone(&context)).unwrap();
+            let [first, second] = [execute(), execute()].map(collect);
+            [first.await.unwrap(), second.await.unwrap()]
+        });
+        for (run, found) in found.into_iter().enumerate() {
+            let case = open(left[run].clone(), right.clone(), at);
+            let found = sorted(text(&found));
+            assert_eq!(found, expected(&case), "{at:?} run {run}");
+            assert!(!found.is_empty());
+        }
+        assert!(
+            decisions(&plan)
+                .iter()
+                .all(|decision| decision.build == Right)
+        );
     }
 }

@@ -27,7 +27,7 @@ const MANY: &str = "(SELECT k FROM big GROUP BY k HAVING count(*) > 9) many";
 /// Checks which side of the only join of `text` is read first, and built.
 fn assert_first(sessions: &Sessions, text: &str, first: Which) {
     let planned = shown(&plan(&sessions.horton, text));
-    let says = format!("build=the side that ends first, {first} read first");
+    let says = format!("build=the smaller side, {first} read first");
     assert!(planned.contains(&says), "{text}\n{planned}");
     let ran = sessions.same_rows(text);
     assert_eq!(only(&decisions(&ran.plan)).build, first, "{text}");
@@ -102,7 +102,7 @@ fn the_right_side_is_read_first_only_where_its_keys_filter_the_left_one() {
             _ => Right,
         };
         let line = displayable(join.as_ref()).one_line().to_string();
-        let says = format!("build=the side that ends first, {first} read first");
+        let says = format!("build=the smaller side, {first} read first");
         assert!(line.contains(&says), "{join_type}: {line}");
         // Both end in their first read.
         let found = outcome(&join, case.context()).unwrap();

@@ -43,7 +43,7 @@ fn assert_says(text: &str, says: &str) {
 #[test]
 fn explain_shows_by_which_rules_a_join_will_be_placed() {
     let device = asked();
-    let open = "build=the side that ends first, left read first";
+    let open = "build=the smaller side, left read first";
     let of = |config: HortonConfig, query: &str| explained(config, query);
     let (auto, not_in) = (
         horton(),
