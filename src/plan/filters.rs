@@ -5,7 +5,7 @@
 //!                            above each scan, guards around each HashJoinExec that stays
 //!  DataFusion's rule         hands filters out
 //!  RemoveUnusedFilterNodes   guards go, filter nodes without filters go, scans are DataFusion's
-//!                            own again
+//!                            own again; comparisons of a WHERE above go to the filter node
 //! ```
 //!
 //! DataFusion's rule asks nodes for their answers and changes nothing else, so the three leave a
@@ -19,8 +19,11 @@ use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
 };
@@ -32,6 +35,7 @@ use crate::scan::pushdown_guard::PushdownGuard;
 
 use super::enabled::{filters_reach_scans, makes_filters};
 use crate::scan::cached_statistics::CachedStatistics;
+use crate::scan::comparisons::comparisons;
 use crate::scan::exec::DynamicFilterExec;
 
 /// DataFusion's rule that hands dynamic filters out.
@@ -194,6 +198,10 @@ pub fn remove_unused(
         .iter()
         .map(|child| remove_unused(Arc::clone(child), of_joins))
         .collect::<Result<Vec<_>>>()?;
+    let after = match plan.downcast_ref::<FilterExec>() {
+        Some(filter) => with_comparisons(filter, after)?,
+        None => after,
+    };
     let is_same = before.iter().zip(&after).all(|(a, b)| Arc::ptr_eq(a, b));
     if is_same {
         Ok(plan)
@@ -203,5 +211,43 @@ pub fn remove_unused(
             after,
             ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep),
         )
+    }
+}
+
+/// Returns the `inputs` of `filter`. A filter node there has the comparisons of the predicate.
+fn with_comparisons(
+    filter: &FilterExec,
+    inputs: Vec<Arc<dyn ExecutionPlan>>,
+) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
+    match comparisons(filter.predicate(), &filter.input().schema()) {
+        Some(predicate) => {
+            let inputs = inputs.into_iter();
+            inputs
+                .map(|node| with_predicate(node, &predicate))
+                .collect()
+        }
+        None => Ok(inputs),
+    }
+}
+
+/// Returns `node`, where the filter node of the scan below it, if it has one, tests by `predicate`.
+///
+/// # Errors
+/// If a node does not take its new input.
+fn with_predicate(
+    node: Arc<dyn ExecutionPlan>,
+    predicate: &PhysicalExprRef,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    if let Some(scan) = node.downcast_ref::<DynamicFilterExec>() {
+        return Ok(Arc::new(scan.with_predicate(Arc::clone(predicate))));
+    }
+    let children = node.children();
+    match children.as_slice() {
+        [child] if node.is::<RepartitionExec>() => {
+            let child = with_predicate(Arc::clone(child), predicate)?;
+            let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+            Arc::clone(&node).replace_children(vec![child], options)
+        }
+        _ => Ok(node),
     }
 }

@@ -38,6 +38,8 @@ use super::filter_stream::{FilterStream, ScanMetrics};
 pub struct DynamicFilterExec {
     input: Arc<dyn ExecutionPlan>,
     filters: Vec<Arc<dyn PhysicalExpr>>,
+    /// The comparisons of a filter node above, which tests by them once more.
+    predicate: Option<Arc<dyn PhysicalExpr>>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -47,12 +49,16 @@ impl DynamicFilterExec {
         Self {
             input,
             filters: Vec::new(),
+            predicate: None,
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
 
     fn over(&self, input: Arc<dyn ExecutionPlan>) -> Self {
-        Self::with(input, self.filters.clone())
+        Self {
+            predicate: self.predicate.clone(),
+            ..Self::with(input, self.filters.clone())
+        }
     }
 
     /// Returns the scan.
@@ -74,6 +80,16 @@ impl DynamicFilterExec {
         }
     }
 
+    /// Returns the node with the comparisons `predicate` of a filter node above. They are tested
+    /// with the filters, in the order of what they leave.
+    #[must_use]
+    pub fn with_predicate(&self, predicate: Arc<dyn PhysicalExpr>) -> Self {
+        Self {
+            predicate: Some(predicate),
+            ..self.over(Arc::clone(&self.input))
+        }
+    }
+
     /// Returns the node with only those filters whose identities are among `ids`.
     #[must_use]
     pub fn retain(&self, ids: &HashSet<u64>) -> Self {
@@ -90,7 +106,13 @@ impl DisplayAs for DynamicFilterExec {
         let filters: Vec<String> = self.filters.iter().map(ToString::to_string).collect();
         match t {
             DisplayFormatType::TreeRender => writeln!(f, "filters={}", filters.join(", ")),
-            _ => write!(f, "DynamicFilterExec: filters=[{}]", filters.join(", ")),
+            _ => {
+                write!(f, "DynamicFilterExec: filters=[{}]", filters.join(", "))?;
+                match &self.predicate {
+                    Some(predicate) => write!(f, ", predicate={predicate}"),
+                    None => Ok(()),
+                }
+            }
         }
     }
 }
@@ -107,7 +129,7 @@ impl ExecutionPlan for DynamicFilterExec {
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
         let mut go = TreeNodeRecursion::Continue;
-        for filter in &self.filters {
+        for filter in self.filters.iter().chain(&self.predicate) {
             go = f(filter)?;
             if go == TreeNodeRecursion::Stop {
                 break;
@@ -127,7 +149,8 @@ impl ExecutionPlan for DynamicFilterExec {
         let input = self.input.execute(partition, context)?;
         let output = BatchCoalescer::new(Arc::clone(&schema), rows)
             .with_biggest_coalesce_batch_size(Some(rows.div_ceil(2)));
-        let filtering = FilterStream::new(input, &self.filters, output, metrics);
+        let filters = (self.filters.as_slice(), self.predicate.as_ref());
+        let filtering = FilterStream::new(input, filters, output, metrics);
         let stream = futures::stream::try_unfold(filtering, |mut filtering| async move {
             let batch = filtering.next().await?;
             Ok(batch.map(|batch| (batch, filtering)))

@@ -14,6 +14,9 @@
 //! Masks of several filters are combined, and rows are copied once. Where few are left, later
 //! filters see just those, and are not judged by them.
 //!
+//! The [comparisons](super::comparisons) of a filter node above are one more filter, which is tried
+//! first, and only together with another one.
+//!
 //! Survivors do not wait until their batch is full: a LIMIT above may want only these. The first
 //! ones are passed on with the batch that they came in, later ones after 2, 4, 8 … 128 batches.
 
@@ -68,7 +71,8 @@ impl ScanMetrics {
 
 /// One filter of one partition.
 struct Filter {
-    dynamic: Arc<dyn PhysicalExpr>,
+    /// What it is made of; `None` if it never changes.
+    dynamic: Option<Arc<dyn PhysicalExpr>>,
     generation: u64,
     /// The predicate that it tests now; `None` if it lets everything through.
     test: Option<Arc<dyn PhysicalExpr>>,
@@ -91,7 +95,7 @@ enum State {
 impl Filter {
     fn new(dynamic: &Arc<dyn PhysicalExpr>) -> Self {
         Self {
-            dynamic: Arc::clone(dynamic),
+            dynamic: Some(Arc::clone(dynamic)),
             generation: 0,
             test: None,
             state: State::Active { last_pause: 0 },
@@ -99,15 +103,35 @@ impl Filter {
         }
     }
 
+    /// Returns one that always tests `predicate`, before others until a batch was tested.
+    fn fixed(predicate: &Arc<dyn PhysicalExpr>) -> Self {
+        Self {
+            dynamic: None,
+            generation: 0,
+            test: Some(Arc::clone(predicate)),
+            state: State::Active { last_pause: 0 },
+            share: 0.0,
+        }
+    }
+
+    /// Returns whether it is a dynamic filter that is to be asked about the next batch.
+    fn is_dynamic_and_tried(&self) -> bool {
+        let is_paused = matches!(self.state, State::Paused { left, .. } if left > 0);
+        self.dynamic.is_some() && self.test.is_some() && !is_paused
+    }
+
     /// Looks whether the filter changed.
     fn refresh(&mut self) -> Result<()> {
-        let generation = self.dynamic.snapshot_generation();
+        let Some(dynamic) = &self.dynamic else {
+            return Ok(());
+        };
+        let generation = dynamic.snapshot_generation();
         if generation == self.generation {
             return Ok(());
         }
         self.generation = generation;
         self.state = State::Active { last_pause: 0 };
-        self.test = match self.dynamic.downcast_ref::<DynamicFilterPhysicalExpr>() {
+        self.test = match dynamic.downcast_ref::<DynamicFilterPhysicalExpr>() {
             Some(dynamic) => test_of(dynamic.current()?),
             None => None,
         };
@@ -221,16 +245,21 @@ impl Wait {
 }
 
 impl FilterStream {
-    /// Returns the rows of `input` that pass `filters`, in batches of `output`'s size.
+    /// Returns the rows of `input` that pass dynamic filters and a predicate, if there is one, in
+    /// batches of `output`'s size.
     pub fn new(
         input: SendableRecordBatchStream,
-        filters: &[Arc<dyn PhysicalExpr>],
+        (filters, predicate): (&[Arc<dyn PhysicalExpr>], Option<&Arc<dyn PhysicalExpr>>),
         output: BatchCoalescer,
         metrics: ScanMetrics,
     ) -> Self {
         Self {
             input: Some(input),
-            filters: filters.iter().map(Filter::new).collect(),
+            filters: predicate
+                .map(Filter::fixed)
+                .into_iter()
+                .chain(filters.iter().map(Filter::new))
+                .collect(),
             output,
             wait: Wait::new(),
             metrics,
@@ -281,6 +310,11 @@ impl FilterStream {
     fn test(&mut self, mut batch: RecordBatch) -> Result<(RecordBatch, Option<BooleanArray>)> {
         for filter in &mut self.filters {
             filter.refresh()?;
+        }
+        // A filter node above tests by the predicate anyway.
+        if !self.filters.iter().any(Filter::is_dynamic_and_tried) {
+            self.filters.iter_mut().for_each(|f| _ = f.is_tried());
+            return Ok((batch, None));
         }
         self.filters.sort_by(|a, b| a.share.total_cmp(&b.share));
         let rows = batch.num_rows();

@@ -8,6 +8,7 @@ use datafusion::catalog::streaming::StreamingTable;
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::common::collect;
+use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{Filters, HortonConfig, Knobs};
@@ -429,5 +430,41 @@ fn a_plan_whose_smaller_side_is_built_is_read_twice_at_once() {
                 .iter()
                 .all(|decision| decision.build == Right)
         );
+    }
+}
+
+/// The scan of `big` tests the comparisons of a WHERE together with the keys.
+#[test]
+fn a_scan_tests_the_comparisons_of_a_where_together_with_the_keys() {
+    for at in PLACES {
+        let config = HortonConfig {
+            knobs: Knobs {
+                // All of `small` are read first.
+                sample_rows: 4096,
+                ..Knobs::default()
+            },
+            ..horton_at(at)
+        };
+        let sessions = Sessions::new(&small_batches(), config);
+        for (r#where, tested) in [
+            ("v < 300", "v@1 < 300"),
+            ("v % 10 = 3 AND v >= 2700", "v@1 >= 2700"),
+            ("v < 300 AND random() < 2", "v@1 < 300"),
+        ] {
+            let text = format!(
+                "SELECT big.v, small.v FROM small JOIN (SELECT * FROM big WHERE {where}) big \
+                 ON small.k = big.k"
+            );
+            let ran = sessions.same_rows(&text);
+            let plan = shown(&ran.plan);
+            assert!(plan.contains(&format!(", predicate={tested}")), "{plan}");
+            assert_eq!(nodes::<FilterExec>(&ran.plan).len(), 1, "{plan}");
+            // Of the rows with a partner, those that the WHERE excludes are left out as well.
+            let (passed, partners) = (passed(&ran.plan), partners(&sessions));
+            assert!(passed < partners, "{passed} of {partners}\n{plan}");
+        }
+        let text = "SELECT big.v FROM small JOIN big ON small.k = big.k WHERE big.v % 10 = 3";
+        let plan = shown(&sessions.same_rows(text).plan);
+        assert!(!plan.contains("predicate=v"), "{plan}");
     }
 }
