@@ -26,9 +26,11 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput};
 use tokio::runtime::Runtime;
 
-use horton_test_support::sql_bench::cases::{Case, Query};
+use horton_test_support::sql_bench::cases::Case;
+use horton_test_support::sql_bench::keys::Keys;
 use horton_test_support::sql_bench::measure::{Outcome, Settings, Side, Sides};
-use horton_test_support::sql_bench::tables::{Keys, Tables};
+use horton_test_support::sql_bench::query::Query;
+use horton_test_support::sql_bench::tables::Tables;
 use horton_test_support::sql_bench::{Result, report};
 
 const K: u64 = 1000;

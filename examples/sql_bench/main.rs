@@ -234,7 +234,7 @@ async fn run_cases(args: &Args, cases: &[Case], scale: f64) -> Result<Vec<Outcom
 
 #[cfg(test)]
 mod tests {
-    use horton_test_support::sql_bench::tables::Keys;
+    use horton_test_support::sql_bench::keys::Keys;
 
     use super::*;
 

@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 
 use horton_test_support::plot::{Legend, Line, plot};
 use horton_test_support::sql_bench::Result;
-use horton_test_support::sql_bench::cases::{Case, Preset, Query};
+use horton_test_support::sql_bench::cases::{Case, Preset};
+use horton_test_support::sql_bench::keys::Keys;
 use horton_test_support::sql_bench::measure::Outcome;
+use horton_test_support::sql_bench::query::Query;
 use horton_test_support::sql_bench::report::Figures;
-use horton_test_support::sql_bench::tables::Keys;
 
 /// The side that grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -36,7 +36,7 @@ use horton_join::error::DeviceError;
 use horton_trace::traced;
 
 use super::Result;
-use super::cases::Query;
+use super::query::Query;
 use super::tables::{Pair, Shape};
 
 /// The pause between samples of the device's used bytes in the warm-up run.
@@ -424,7 +424,8 @@ pub async fn measure(
 
 #[cfg(test)]
 mod tests {
-    use super::super::tables::{Keys, Tables};
+    use super::super::keys::Keys;
+    use super::super::tables::Tables;
     use super::*;
 
     /// On a session without a device join: answers are right, and the idle device is counted.

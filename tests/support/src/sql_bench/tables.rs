@@ -27,32 +27,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use arrow::array::builder::StringViewBuilder;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::MemTable;
 use rand_mt::Mt64;
 
 use super::Result;
+use super::columns::{VALUES, text, text_len, value, views};
+use super::keys::{Keyed, Keys};
+use super::random::below;
 
 /// Rows of a batch: DataFusion's own default.
 pub const BATCH_ROWS: u64 = 8192;
-
-/// Payload values lie below this (a build row's copy number is added to its value).
-const VALUES: u64 = 1000;
-
-/// The shape of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keys {
-    /// A permutation of `0..present`.
-    Dense,
-    /// A random part of `0..all`, as a filtered dimension has.
-    Holes,
-    /// 64 mixed bits.
-    Sparse,
-    /// `customer#` and nine digits.
-    Text,
-}
 
 /// Sizes and keys of a pair of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,122 +75,6 @@ impl Shape {
         let strings = false;
         Self { strings, ..*self } == Self { strings, ..*other }
     }
-}
-
-/// A bijection on `0..count` that looks random.
-struct Permutation {
-    count: u64,
-    bits: u32,
-}
-
-impl Permutation {
-    fn new(count: u64) -> Self {
-        let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
-        Self { count, bits }
-    }
-
-    /// Scrambles among the numbers of `bits` bits until one is below `count`: twice at most, on
-    /// average.
-    fn apply(&self, number: u64) -> u64 {
-        let mut x = number;
-        loop {
-            x = self.scramble(x);
-            if x < self.count {
-                return x;
-            }
-        }
-    }
-
-    /// Returns a bijection on the numbers of `bits` bits: odd factors and xor with a shift are.
-    fn scramble(&self, x: u64) -> u64 {
-        let mask = (1u128 << self.bits) as u64;
-        let mask = mask.wrapping_sub(1);
-        let shift = (self.bits / 2).max(1);
-        let mut x = x;
-        for factor in [0x9E37_79B9_7F4A_7C15u64, 0xD6E8_FEB8_6659_FD93] {
-            x = x.wrapping_mul(factor).wrapping_add(0x2545_F491_4F6C_DD1D) & mask;
-            x ^= x >> shift;
-        }
-        x
-    }
-}
-
-/// Returns a bijection on 64 bits: the finalizer of SplitMix64.
-fn mix(number: u64) -> u64 {
-    let mut x = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
-}
-
-/// Returns the payload of the first build row of `number`.
-fn value(number: u64) -> u64 {
-    mix(!number) % VALUES
-}
-
-/// The string of the build rows of `number`, 4 to 32 bytes: some fit a view, some do not.
-fn text(number: u64, out: &mut String) {
-    use std::fmt::Write as _;
-    let bits = mix(number ^ 0x5EED);
-    // Writing into a string cannot fail.
-    let _ = write!(out, "{bits:016x}{:016x}", mix(bits));
-    out.truncate(text_len(number) as usize);
-}
-
-/// Its length.
-fn text_len(number: u64) -> u64 {
-    4 + mix(number ^ 0x5EED) % 29
-}
-
-/// Keys by number.
-struct Keyed {
-    keys: Keys,
-    present: Permutation,
-    all: Permutation,
-}
-
-impl Keyed {
-    fn new(shape: &Shape) -> Self {
-        Self {
-            keys: shape.keys,
-            present: Permutation::new(shape.present),
-            all: Permutation::new(shape.all),
-        }
-    }
-
-    fn key(&self, number: u64) -> u64 {
-        match self.keys {
-            Keys::Sparse => mix(number),
-            Keys::Holes => self.all.apply(number),
-            Keys::Dense | Keys::Text if number < self.present.count => self.present.apply(number),
-            Keys::Dense | Keys::Text => number,
-        }
-    }
-
-    fn column(&self, numbers: impl ExactSizeIterator<Item = u64>) -> ArrayRef {
-        if self.keys != Keys::Text {
-            let keys = numbers.map(|number| self.key(number) as i64);
-            return Arc::new(Int64Array::from_iter_values(keys));
-        }
-        let width = "customer#".len() + 10;
-        let texts = numbers.map(|number| format!("customer#{:09}", self.key(number)));
-        views(texts, width)
-    }
-
-    fn data_type(&self) -> DataType {
-        match self.keys {
-            Keys::Text => DataType::Utf8View,
-            _ => DataType::Int64,
-        }
-    }
-}
-
-/// String views over one buffer, in which strings of up to `width` bytes have room.
-fn views(texts: impl ExactSizeIterator<Item = String>, width: usize) -> ArrayRef {
-    let block = (texts.len() * width).max(1) as u32;
-    let mut views = StringViewBuilder::with_capacity(texts.len()).with_fixed_block_size(block);
-    texts.for_each(|text| views.append_value(text));
-    Arc::new(views.finish())
 }
 
 /// The answers that queries over a pair of tables must give, summed up while the probe side is
@@ -354,7 +224,7 @@ fn schema(columns: &[(&str, DataType)]) -> SchemaRef {
 }
 
 fn make_build(shape: &Shape, partitions: usize) -> Result<Arc<MemTable>> {
-    let keyed = Keyed::new(shape);
+    let keyed = Keyed::new(shape.keys, shape.present, shape.all);
     let mut columns = vec![("k", keyed.data_type()), ("v", DataType::Int64)];
     if shape.strings {
         columns.push(("s", DataType::Utf8View));
@@ -385,7 +255,7 @@ fn make_build(shape: &Shape, partitions: usize) -> Result<Arc<MemTable>> {
 }
 
 fn make_probe(shape: &Shape, partitions: usize) -> Result<(Arc<MemTable>, Answers)> {
-    let keyed = Keyed::new(shape);
+    let keyed = Keyed::new(shape.keys, shape.present, shape.all);
     let schema = schema(&[("k", keyed.data_type()), ("w", DataType::Int64)]);
     let seen = Seen::new(shape.present);
     let made = by_batch(shape.probe_rows, |rows| {
@@ -420,11 +290,6 @@ fn make_probe(shape: &Shape, partitions: usize) -> Result<(Arc<MemTable>, Answer
         .chain(&of_build)
         .fold(Answers::default(), Answers::merge);
     Ok((table(&schema, batches, partitions)?, answers))
-}
-
-/// Returns `bits` as a fraction of 2^64, times `count`.
-fn below(bits: u64, count: u64) -> u64 {
-    ((u128::from(bits) * u128::from(count)) >> 64) as u64
 }
 
 /// The numbers that some probe row has.
@@ -488,7 +353,7 @@ fn table(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     fn shape(keys: Keys) -> Shape {
         Shape {
@@ -498,39 +363,6 @@ mod tests {
             all: 9000,
             probe_rows: 20_000,
             strings: true,
-        }
-    }
-
-    #[test]
-    fn permutations_reach_every_number_once() {
-        for count in [1, 2, 3, 64, 65, 1000, 4097] {
-            let permutation = Permutation::new(count);
-            let reached: BTreeSet<u64> = (0..count).map(|i| permutation.apply(i)).collect();
-            assert_eq!(reached, (0..count).collect(), "{count}");
-        }
-        let permutation = Permutation::new(1 << 20);
-        let steps =
-            (0..1000).filter(|&i| permutation.apply(i + 1).abs_diff(permutation.apply(i)) < 1000);
-        assert!(steps.count() < 100, "sequential");
-    }
-
-    #[test]
-    fn keys_of_all_numbers_are_distinct() {
-        for keys in [Keys::Dense, Keys::Holes, Keys::Sparse, Keys::Text] {
-            let keyed = Keyed::new(&shape(keys));
-            let reached: BTreeSet<u64> = (0..9000).map(|number| keyed.key(number)).collect();
-            assert_eq!(reached.len(), 9000, "{keys:?}");
-        }
-        let dense = Keyed::new(&shape(Keys::Dense));
-        assert!((0..3000).all(|number| dense.key(number) < 3000));
-    }
-
-    #[test]
-    fn texts_are_as_long_as_said() {
-        for number in 0..1000 {
-            let mut out = String::new();
-            text(number, &mut out);
-            assert_eq!(out.len() as u64, text_len(number));
         }
     }
 
