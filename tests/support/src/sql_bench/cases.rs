@@ -6,20 +6,27 @@
 //!   │        │      └ count, sum, or a join type that is neither inner
 //!   │        └ dense, holes, sparse or text keys; fan4: four build rows per key
 //!   └ build rows x probe rows at --scale 1
+//!
+//!   1Mx10M-sparse-keys2-wide12-left-hit10
+//!                 │     └ the join's rows with 12 columns, six of each side
+//!                 └ a key has two columns
 //! ```
 //!
 //! A name keeps its sizes at other scales, so that a list of cases stays the same; the rows that
 //! were joined are in the report. Presets order cases by their tables, because making those costs
-//! more than a query. There are two presets instead of one list cut at a time limit. 200 M rows of
-//! two columns and their hash table need a large host. On two cores they show nothing that 30 M do
-//! not.
+//! more than a query. Two presets follow the machine, instead of one list cut at a time limit.
+//! 200 M rows of two columns and their hash table need a large host. On two cores they show nothing
+//! that 30 M do not.
+//!
+//! Wide cases are a preset beside them. A mean over cases says something beside an older one only
+//! if the list is the same.
 
 use std::fmt;
 
 use regex::Regex;
 
 use super::keys::Keys;
-use super::query::Query;
+use super::query::{Outer, Query};
 use super::tables::Shape;
 
 /// One join to measure.
@@ -31,6 +38,8 @@ pub struct Case {
     pub probe: u64,
     /// The shape of the keys.
     pub keys: Keys,
+    /// Columns that a key has.
+    pub key_columns: usize,
     /// Build rows per key.
     pub copies: u64,
     /// Probe rows with a match, in per cent.
@@ -40,13 +49,14 @@ pub struct Case {
 }
 
 impl Case {
-    const fn new(build: u64, probe: u64, keys: Keys, query: Query, hit: u64) -> Self {
-        let copies = 1;
+    /// Returns a join by one column, whose build keys are distinct.
+    pub const fn new(build: u64, probe: u64, keys: Keys, query: Query, hit: u64) -> Self {
         Self {
             build,
             probe,
             keys,
-            copies,
+            key_columns: 1,
+            copies: 1,
             hit,
             query,
         }
@@ -56,17 +66,25 @@ impl Case {
         Self { copies: 4, ..self }
     }
 
+    const fn by(self, key_columns: usize) -> Self {
+        Self {
+            key_columns,
+            ..self
+        }
+    }
+
     /// Its tables at `scale`.
     pub fn shape(&self, scale: f64) -> Shape {
         let scaled = |rows: u64| ((rows as f64 * scale).round() as u64).max(1);
         let present = (scaled(self.build) / self.copies).max(1);
         Shape {
             keys: self.keys,
+            key_columns: self.key_columns,
+            payload: self.query.payload(),
             present,
             copies: self.copies,
             all: (present * 100).div_ceil(self.hit),
             probe_rows: scaled(self.probe),
-            strings: self.query == Query::Strings,
         }
     }
 }
@@ -81,6 +99,9 @@ impl fmt::Display for Case {
         };
         let (build, probe) = (rows(self.build), rows(self.probe));
         write!(f, "{build}x{probe}-{keys}")?;
+        if self.key_columns > 1 {
+            write!(f, "-keys{}", self.key_columns)?;
+        }
         if self.copies > 1 {
             write!(f, "-fan{}", self.copies)?;
         }
@@ -104,6 +125,8 @@ pub enum Preset {
     Host,
     /// For a few cores and 16 GiB
     Small,
+    /// Joins that make rows of 6 and 12 columns, also by several keys; for 16 GiB
+    Wide,
 }
 
 /// Cores from which [`Preset::Host`] is the default.
@@ -151,6 +174,7 @@ impl Preset {
                 cases.extend(hits(M, 10 * M, Keys::Text, &[100]));
                 cases.extend(hits(3 * M, 9 * M, Keys::Text, &[100]));
             }
+            Preset::Wide => cases.extend(wide()),
         }
         cases
     }
@@ -167,9 +191,9 @@ fn hits(build: u64, probe: u64, keys: Keys, rates: &[u64]) -> Vec<Case> {
 fn others((build, probe): (u64, u64), (fan_build, fan_probe): (u64, u64)) -> Vec<Case> {
     let sparse = |query, hit| Case::new(build, probe, Keys::Sparse, query, hit);
     let types = [
-        Query::Left,
-        Query::Right,
-        Query::Full,
+        Query::Outer(Outer::Left),
+        Query::Outer(Outer::Right),
+        Query::Outer(Outer::Full),
         Query::ProbeSemi,
         Query::ProbeAnti,
         Query::BuildSemi,
@@ -183,6 +207,38 @@ fn others((build, probe): (u64, u64), (fan_build, fan_probe): (u64, u64)) -> Vec
         cases.extend(fans.into_iter().map(Case::fan4));
     }
     cases
+}
+
+/// Rows to be made: by size, width, hit rate and join type, and by two and three key columns.
+fn wide() -> [Case; 16] {
+    let sparse = |build, probe, columns, outer, hit| {
+        let query = Query::Wide(columns, outer);
+        Case::new(build, probe, Keys::Sparse, query, hit)
+    };
+    let (left, right) = (Some(Outer::Left), Some(Outer::Right));
+    let middle = |columns, outer, hit| sparse(M, 10 * M, columns, outer, hit);
+    let dense = Case {
+        keys: Keys::Dense,
+        ..middle(12, None, 100)
+    };
+    [
+        sparse(M / 10, M, 6, None, 100),
+        sparse(M / 10, M, 12, None, 100),
+        sparse(M / 10, 30 * M, 12, None, 10),
+        dense,
+        middle(6, None, 100),
+        middle(12, None, 100),
+        middle(12, None, 10),
+        middle(12, left, 10),
+        middle(12, right, 10),
+        middle(12, Some(Outer::Full), 10),
+        middle(6, None, 100).by(2),
+        middle(12, left, 10).by(2),
+        middle(6, None, 100).by(3),
+        middle(12, right, 10).by(3),
+        sparse(3 * M, 30 * M, 6, None, 100),
+        sparse(3 * M, 30 * M, 12, None, 100).by(2),
+    ]
 }
 
 /// Returns the cases whose name one of `patterns` is found in; all of them without patterns.
@@ -214,11 +270,12 @@ pub fn select(cases: Vec<Case>, patterns: &[String]) -> super::Result<Vec<Case>>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum;
     use std::collections::BTreeSet;
 
     #[test]
     fn names_are_distinct_and_say_what_is_joined() {
-        for preset in [Preset::Host, Preset::Small] {
+        for preset in Preset::value_variants() {
             let cases = preset.cases();
             let names: BTreeSet<String> = cases.iter().map(Case::to_string).collect();
             assert_eq!(names.len(), cases.len());
@@ -226,6 +283,9 @@ mod tests {
         let case = Case::new(3 * M / 2, 15 * M, Keys::Sparse, Query::Sum, 10);
         assert_eq!(case.to_string(), "1.5Mx15M-sparse-sum-hit10");
         assert_eq!(case.fan4().to_string(), "1.5Mx15M-sparse-fan4-sum-hit10");
+        let query = Query::Wide(12, Some(Outer::Left));
+        let case = Case::new(M, 10 * M, Keys::Sparse, query, 10).by(2);
+        assert_eq!(case.to_string(), "1Mx10M-sparse-keys2-wide12-left-hit10");
     }
 
     #[test]
@@ -235,6 +295,7 @@ mod tests {
         let builds = |preset: Preset| preset.cases().iter().map(|c| c.build).max();
         assert_eq!(builds(Preset::Small), Some(10 * M));
         assert_eq!(builds(Preset::Host), Some(100 * M));
+        assert_eq!(builds(Preset::Wide), Some(3 * M));
     }
 
     #[test]

@@ -8,5 +8,6 @@ pub mod query;
 pub mod random;
 pub mod report;
 pub mod tables;
+pub mod tally;
 
 pub use crate::{Error, Result};
