@@ -26,39 +26,36 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput};
 use tokio::runtime::Runtime;
 
-use horton_test_support::sql_bench::cases::{Case, Query};
-use horton_test_support::sql_bench::measure::{Outcome, Settings, Side, Sides};
-use horton_test_support::sql_bench::tables::{Keys, Tables};
+use horton_test_support::sql_bench::cases::Case;
+use horton_test_support::sql_bench::keys::Keys;
+use horton_test_support::sql_bench::measure::{Outcome, Pass, Settings, Side, Sides};
+use horton_test_support::sql_bench::query::{Outer, Query};
+use horton_test_support::sql_bench::tables::Tables;
 use horton_test_support::sql_bench::{Result, report};
 
 const K: u64 = 1000;
 
 /// Joins that go different ways through the operator, equal tables beside each other.
 const CASES: [Case; 9] = [
-    case(1000 * K, 3000 * K, Keys::Dense, Query::Sum, 100),
-    case(1000 * K, 3000 * K, Keys::Sparse, Query::Count, 100),
-    case(1000 * K, 3000 * K, Keys::Sparse, Query::Sum, 100),
-    case(150 * K, 1500 * K, Keys::Sparse, Query::Sum, 1),
-    case(150 * K, 1500 * K, Keys::Sparse, Query::Full, 10),
-    case(150 * K, 1500 * K, Keys::Sparse, Query::ProbeSemi, 10),
+    Case::new(1000 * K, 3000 * K, Keys::Dense, Query::Sum, 100),
+    Case::new(1000 * K, 3000 * K, Keys::Sparse, Query::Count, 100),
+    Case::new(1000 * K, 3000 * K, Keys::Sparse, Query::Sum, 100),
+    Case::new(150 * K, 1500 * K, Keys::Sparse, Query::Sum, 1),
+    Case::new(
+        150 * K,
+        1500 * K,
+        Keys::Sparse,
+        Query::Outer(Outer::Full),
+        10,
+    ),
+    Case::new(150 * K, 1500 * K, Keys::Sparse, Query::ProbeSemi, 10),
     Case {
         copies: 4,
-        ..case(200 * K, 600 * K, Keys::Sparse, Query::Sum, 100)
+        ..Case::new(200 * K, 600 * K, Keys::Sparse, Query::Sum, 100)
     },
-    case(100 * K, 1000 * K, Keys::Text, Query::Sum, 100),
-    case(15 * K, 150 * K, Keys::Dense, Query::Sum, 100),
+    Case::new(100 * K, 1000 * K, Keys::Text, Query::Sum, 100),
+    Case::new(15 * K, 150 * K, Keys::Dense, Query::Sum, 100),
 ];
-
-const fn case(build: u64, probe: u64, keys: Keys, query: Query, hit: u64) -> Case {
-    Case {
-        build,
-        probe,
-        keys,
-        copies: 1,
-        hit,
-        query,
-    }
-}
 
 fn main() -> ExitCode {
     match run() {
@@ -105,9 +102,10 @@ fn run() -> Result<usize> {
         sides.clear()?;
         let pair = tables.make(&shape, settings.partitions)?;
         sides.register(&pair)?;
-        let mut outcome = Outcome::new(case.to_string(), shape, case.query.expected(&pair.answers));
+        let asked = case.query.ask(&shape, &pair.answers);
+        let mut outcome = Outcome::new(case.to_string(), shape, asked);
         drop(pair);
-        bench(&mut criterion, &runtime, &sides, case.query, &mut outcome)?;
+        bench(&mut criterion, &runtime, &sides, &mut outcome)?;
         outcomes.push(outcome);
     }
     criterion.final_summary();
@@ -130,7 +128,6 @@ fn bench(
     criterion: &mut Criterion,
     runtime: &Runtime,
     sides: &Sides,
-    query: Query,
     outcome: &mut Outcome,
 ) -> Result<()> {
     let mut failed = None;
@@ -144,10 +141,10 @@ fn bench(
             bencher.iter_custom(|times| {
                 let mut total = Duration::ZERO;
                 for _ in 0..times {
-                    match runtime.block_on(sides.run(side, query)) {
+                    match runtime.block_on(sides.run(side, &outcome.asked, Pass::Timed)) {
                         Ok(run) => {
                             total += run.time;
-                            outcome.add(sides, side, run, true);
+                            outcome.add(sides, side, run);
                         }
                         Err(error) => {
                             failed.get_or_insert(error);

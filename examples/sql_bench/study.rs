@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 
 use horton_test_support::plot::{Legend, Line, plot};
 use horton_test_support::sql_bench::Result;
-use horton_test_support::sql_bench::cases::{Case, Preset, Query};
+use horton_test_support::sql_bench::cases::{Case, Preset};
+use horton_test_support::sql_bench::keys::Keys;
 use horton_test_support::sql_bench::measure::Outcome;
+use horton_test_support::sql_bench::query::Query;
 use horton_test_support::sql_bench::report::Figures;
-use horton_test_support::sql_bench::tables::Keys;
 
 /// The side that grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -50,8 +51,9 @@ impl Study {
     pub fn cases(self, preset: Preset, scale: f64) -> Vec<Case> {
         let fixed = match (self, preset) {
             (Study::Build, Preset::Host) => 1e8,
-            (Study::Build, Preset::Small) | (Study::Probe, Preset::Host) => 1e7,
-            (Study::Probe, Preset::Small) => 1e6,
+            (Study::Probe, Preset::Host) => 1e7,
+            (Study::Build, Preset::Small | Preset::Wide) => 1e7,
+            (Study::Probe, Preset::Small | Preset::Wide) => 1e6,
         };
         let fixed = (fixed * scale).round().max(1.0) as u64;
         let mut cases = vec![];
@@ -61,14 +63,7 @@ impl Study {
                 Study::Build => (rows, fixed),
                 Study::Probe => (fixed, rows),
             };
-            cases.extend(KEYS.map(|(keys, _)| Case {
-                build,
-                probe,
-                keys,
-                copies: 1,
-                hit: 100,
-                query: Query::Sum,
-            }));
+            cases.extend(KEYS.map(|(keys, _)| Case::new(build, probe, keys, Query::Sum, 100)));
         }
         cases
     }

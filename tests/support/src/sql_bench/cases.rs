@@ -6,140 +6,28 @@
 //!   │        │      └ count, sum, or a join type that is neither inner
 //!   │        └ dense, holes, sparse or text keys; fan4: four build rows per key
 //!   └ build rows x probe rows at --scale 1
+//!
+//!   1Mx10M-sparse-keys2-wide12-left-hit10
+//!                 │     └ the join's rows with 12 columns, six of each side
+//!                 └ a key has two columns
 //! ```
 //!
 //! A name keeps its sizes at other scales, so that a list of cases stays the same; the rows that
 //! were joined are in the report. Presets order cases by their tables, because making those costs
-//! more than a query. There are two presets instead of one list cut at a time limit. 200 M rows of
-//! two columns and their hash table need a large host. On two cores they show nothing that 30 M do
-//! not.
+//! more than a query. Two presets follow the machine, instead of one list cut at a time limit.
+//! 200 M rows of two columns and their hash table need a large host. On two cores they show nothing
+//! that 30 M do not.
+//!
+//! Wide cases are a preset beside them. A mean over cases says something beside an older one only
+//! if the list is the same.
 
 use std::fmt;
 
 use regex::Regex;
 
-use super::tables::{Answers, Keys, Shape};
-
-/// The query over a join.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Query {
-    /// Only how many pairs.
-    Count,
-    /// A column of each side.
-    Sum,
-    /// Strings of the build side.
-    Strings,
-    /// A join with a residual condition.
-    Filter,
-    /// Outer, all build rows kept.
-    Left,
-    /// Outer, all probe rows kept.
-    Right,
-    /// Outer, all rows kept.
-    Full,
-    /// Probe rows with a match.
-    ProbeSemi,
-    /// Probe rows without one.
-    ProbeAnti,
-    /// Build rows with a match.
-    BuildSemi,
-    /// Build rows without one.
-    BuildAnti,
-}
-
-impl Query {
-    /// Its part of a case's name.
-    fn name(self) -> &'static str {
-        match self {
-            Query::Count => "count",
-            Query::Sum => "sum",
-            Query::Strings => "strings",
-            Query::Filter => "filter",
-            Query::Left => "left",
-            Query::Right => "right",
-            Query::Full => "full",
-            Query::ProbeSemi => "probe-semi",
-            Query::ProbeAnti => "probe-anti",
-            Query::BuildSemi => "build-semi",
-            Query::BuildAnti => "build-anti",
-        }
-    }
-
-    /// Its text. The build side stands where the planner takes it for one: on the left, or for
-    /// EXISTS wherever it is the smaller.
-    pub fn sql(self) -> &'static str {
-        match self {
-            Query::Count => "SELECT count(*) FROM build JOIN probe ON build.k = probe.k",
-            Query::Sum => "SELECT sum(v), sum(w) FROM build JOIN probe ON build.k = probe.k",
-            Query::Strings => {
-                "SELECT sum(octet_length(s)) FROM build JOIN probe ON build.k = probe.k"
-            }
-            Query::Filter => {
-                "SELECT count(*), sum(v), sum(w)
-                 FROM build JOIN probe ON build.k = probe.k AND v < w"
-            }
-            Query::Left => {
-                "SELECT count(*), sum(v), sum(w) FROM build LEFT JOIN probe ON build.k = probe.k"
-            }
-            Query::Right => {
-                "SELECT count(*), sum(v), sum(w) FROM build RIGHT JOIN probe ON build.k = probe.k"
-            }
-            Query::Full => {
-                "SELECT count(*), sum(v), sum(w) FROM build FULL JOIN probe ON build.k = probe.k"
-            }
-            Query::ProbeSemi => {
-                "SELECT count(*), sum(w) FROM probe
-                 WHERE EXISTS (SELECT 1 FROM build WHERE build.k = probe.k)"
-            }
-            Query::ProbeAnti => {
-                "SELECT count(*), sum(w) FROM probe
-                 WHERE NOT EXISTS (SELECT 1 FROM build WHERE build.k = probe.k)"
-            }
-            Query::BuildSemi => {
-                "SELECT count(*), sum(v) FROM build
-                 WHERE EXISTS (SELECT 1 FROM probe WHERE build.k = probe.k)"
-            }
-            Query::BuildAnti => {
-                "SELECT count(*), sum(v) FROM build
-                 WHERE NOT EXISTS (SELECT 1 FROM probe WHERE build.k = probe.k)"
-            }
-        }
-    }
-
-    /// Returns the one row that it gives.
-    pub fn expected(self, a: &Answers) -> Vec<Option<i64>> {
-        let build_misses = a.build_rows - a.build_hits;
-        let build_misses_v = a.build_v - a.build_hits_v;
-        let probe_misses = a.probe_rows - a.probe_hits;
-        let probe_misses_w = a.probe_w - a.probe_hits_w;
-        let count = |rows: u64| Some(rows as i64);
-        // The sum of no rows is NULL.
-        let sum = |rows: u64, sum: u64| (rows > 0).then_some(sum as i64);
-        // An outer join: build and probe rows kept without a match.
-        let outer = |build: u64, probe: u64| {
-            let v = a.pairs_v + if build > 0 { build_misses_v } else { 0 };
-            let w = a.pairs_w + if probe > 0 { probe_misses_w } else { 0 };
-            vec![
-                count(a.pairs + build + probe),
-                sum(a.pairs + build, v),
-                sum(a.pairs + probe, w),
-            ]
-        };
-        match self {
-            Query::Count => vec![count(a.pairs)],
-            Query::Sum => vec![sum(a.pairs, a.pairs_v), sum(a.pairs, a.pairs_w)],
-            Query::Strings => vec![sum(a.pairs, a.pairs_text)],
-            Query::Filter => vec![count(a.less), sum(a.less, a.less_v), sum(a.less, a.less_w)],
-            Query::Left => outer(build_misses, 0),
-            Query::Right => outer(0, probe_misses),
-            Query::Full => outer(build_misses, probe_misses),
-            Query::ProbeSemi => vec![count(a.probe_hits), sum(a.probe_hits, a.probe_hits_w)],
-            Query::ProbeAnti => vec![count(probe_misses), sum(probe_misses, probe_misses_w)],
-            Query::BuildSemi => vec![count(a.build_hits), sum(a.build_hits, a.build_hits_v)],
-            Query::BuildAnti => vec![count(build_misses), sum(build_misses, build_misses_v)],
-        }
-    }
-}
+use super::keys::Keys;
+use super::query::{Outer, Query};
+use super::tables::Shape;
 
 /// One join to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +38,8 @@ pub struct Case {
     pub probe: u64,
     /// The shape of the keys.
     pub keys: Keys,
+    /// Columns that a key has.
+    pub key_columns: usize,
     /// Build rows per key.
     pub copies: u64,
     /// Probe rows with a match, in per cent.
@@ -159,13 +49,14 @@ pub struct Case {
 }
 
 impl Case {
-    const fn new(build: u64, probe: u64, keys: Keys, query: Query, hit: u64) -> Self {
-        let copies = 1;
+    /// Returns a join by one column, whose build keys are distinct.
+    pub const fn new(build: u64, probe: u64, keys: Keys, query: Query, hit: u64) -> Self {
         Self {
             build,
             probe,
             keys,
-            copies,
+            key_columns: 1,
+            copies: 1,
             hit,
             query,
         }
@@ -175,17 +66,25 @@ impl Case {
         Self { copies: 4, ..self }
     }
 
+    const fn by(self, key_columns: usize) -> Self {
+        Self {
+            key_columns,
+            ..self
+        }
+    }
+
     /// Its tables at `scale`.
     pub fn shape(&self, scale: f64) -> Shape {
         let scaled = |rows: u64| ((rows as f64 * scale).round() as u64).max(1);
         let present = (scaled(self.build) / self.copies).max(1);
         Shape {
             keys: self.keys,
+            key_columns: self.key_columns,
+            payload: self.query.payload(),
             present,
             copies: self.copies,
             all: (present * 100).div_ceil(self.hit),
             probe_rows: scaled(self.probe),
-            strings: self.query == Query::Strings,
         }
     }
 }
@@ -200,6 +99,9 @@ impl fmt::Display for Case {
         };
         let (build, probe) = (rows(self.build), rows(self.probe));
         write!(f, "{build}x{probe}-{keys}")?;
+        if self.key_columns > 1 {
+            write!(f, "-keys{}", self.key_columns)?;
+        }
         if self.copies > 1 {
             write!(f, "-fan{}", self.copies)?;
         }
@@ -223,6 +125,8 @@ pub enum Preset {
     Host,
     /// For a few cores and 16 GiB
     Small,
+    /// Joins that make rows of 6 and 12 columns, also by several keys; for 16 GiB
+    Wide,
 }
 
 /// Cores from which [`Preset::Host`] is the default.
@@ -270,6 +174,7 @@ impl Preset {
                 cases.extend(hits(M, 10 * M, Keys::Text, &[100]));
                 cases.extend(hits(3 * M, 9 * M, Keys::Text, &[100]));
             }
+            Preset::Wide => cases.extend(wide()),
         }
         cases
     }
@@ -286,9 +191,9 @@ fn hits(build: u64, probe: u64, keys: Keys, rates: &[u64]) -> Vec<Case> {
 fn others((build, probe): (u64, u64), (fan_build, fan_probe): (u64, u64)) -> Vec<Case> {
     let sparse = |query, hit| Case::new(build, probe, Keys::Sparse, query, hit);
     let types = [
-        Query::Left,
-        Query::Right,
-        Query::Full,
+        Query::Outer(Outer::Left),
+        Query::Outer(Outer::Right),
+        Query::Outer(Outer::Full),
         Query::ProbeSemi,
         Query::ProbeAnti,
         Query::BuildSemi,
@@ -302,6 +207,38 @@ fn others((build, probe): (u64, u64), (fan_build, fan_probe): (u64, u64)) -> Vec
         cases.extend(fans.into_iter().map(Case::fan4));
     }
     cases
+}
+
+/// Rows to be made: by size, width, hit rate and join type, and by two and three key columns.
+fn wide() -> [Case; 16] {
+    let sparse = |build, probe, columns, outer, hit| {
+        let query = Query::Wide(columns, outer);
+        Case::new(build, probe, Keys::Sparse, query, hit)
+    };
+    let (left, right) = (Some(Outer::Left), Some(Outer::Right));
+    let middle = |columns, outer, hit| sparse(M, 10 * M, columns, outer, hit);
+    let dense = Case {
+        keys: Keys::Dense,
+        ..middle(12, None, 100)
+    };
+    [
+        sparse(M / 10, M, 6, None, 100),
+        sparse(M / 10, M, 12, None, 100),
+        sparse(M / 10, 30 * M, 12, None, 10),
+        dense,
+        middle(6, None, 100),
+        middle(12, None, 100),
+        middle(12, None, 10),
+        middle(12, left, 10),
+        middle(12, right, 10),
+        middle(12, Some(Outer::Full), 10),
+        middle(6, None, 100).by(2),
+        middle(12, left, 10).by(2),
+        middle(6, None, 100).by(3),
+        middle(12, right, 10).by(3),
+        sparse(3 * M, 30 * M, 6, None, 100),
+        sparse(3 * M, 30 * M, 12, None, 100).by(2),
+    ]
 }
 
 /// Returns the cases whose name one of `patterns` is found in; all of them without patterns.
@@ -333,11 +270,12 @@ pub fn select(cases: Vec<Case>, patterns: &[String]) -> super::Result<Vec<Case>>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum;
     use std::collections::BTreeSet;
 
     #[test]
     fn names_are_distinct_and_say_what_is_joined() {
-        for preset in [Preset::Host, Preset::Small] {
+        for preset in Preset::value_variants() {
             let cases = preset.cases();
             let names: BTreeSet<String> = cases.iter().map(Case::to_string).collect();
             assert_eq!(names.len(), cases.len());
@@ -345,6 +283,9 @@ mod tests {
         let case = Case::new(3 * M / 2, 15 * M, Keys::Sparse, Query::Sum, 10);
         assert_eq!(case.to_string(), "1.5Mx15M-sparse-sum-hit10");
         assert_eq!(case.fan4().to_string(), "1.5Mx15M-sparse-fan4-sum-hit10");
+        let query = Query::Wide(12, Some(Outer::Left));
+        let case = Case::new(M, 10 * M, Keys::Sparse, query, 10).by(2);
+        assert_eq!(case.to_string(), "1Mx10M-sparse-keys2-wide12-left-hit10");
     }
 
     #[test]
@@ -354,6 +295,7 @@ mod tests {
         let builds = |preset: Preset| preset.cases().iter().map(|c| c.build).max();
         assert_eq!(builds(Preset::Small), Some(10 * M));
         assert_eq!(builds(Preset::Host), Some(100 * M));
+        assert_eq!(builds(Preset::Wide), Some(3 * M));
     }
 
     #[test]
@@ -377,42 +319,5 @@ mod tests {
         assert_eq!(named("semi|anti").unwrap().len(), 4);
         assert!(named("cross").unwrap_err().to_string().contains("-full-"));
         assert!(named("(").is_err());
-    }
-
-    /// Two build rows of one key, one of another; hits 2 of 3 probe rows.
-    #[test]
-    fn closed_forms() {
-        let answers = Answers {
-            build_rows: 3,
-            build_v: 6,
-            build_hits: 2,
-            build_hits_v: 3,
-            probe_rows: 3,
-            probe_w: 60,
-            probe_hits: 2,
-            probe_hits_w: 30,
-            pairs: 4,
-            pairs_v: 6,
-            pairs_w: 60,
-            pairs_text: 20,
-            less: 0,
-            less_v: 0,
-            less_w: 0,
-        };
-        let row = |query: Query| query.expected(&answers);
-        let some = |values: &[i64]| values.iter().map(|v| Some(*v)).collect::<Vec<_>>();
-        assert_eq!(row(Query::Count), some(&[4]));
-        assert_eq!(row(Query::Sum), some(&[6, 60]));
-        assert_eq!(row(Query::Strings), some(&[20]));
-        assert_eq!(row(Query::Filter), [Some(0), None, None]);
-        assert_eq!(row(Query::Left), some(&[5, 9, 60]));
-        assert_eq!(row(Query::Right), some(&[5, 6, 90]));
-        assert_eq!(row(Query::Full), some(&[6, 9, 90]));
-        assert_eq!(row(Query::ProbeSemi), some(&[2, 30]));
-        assert_eq!(row(Query::ProbeAnti), some(&[1, 30]));
-        assert_eq!(row(Query::BuildSemi), some(&[2, 3]));
-        assert_eq!(row(Query::BuildAnti), some(&[1, 3]));
-        let none = Query::Left.expected(&Answers::default());
-        assert_eq!(none, [Some(0), None, None]);
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   warm-up:  stock ─ host ─ horton     (kernels get compiled; device memory is sampled here)
 //!   timed:    stock ─ host ─ horton ─ stock ─ …                                best of each
-//!   each run: SQL text ─▶ plan ─▶ one row ─▶ equal to the answer known from making the tables?
+//!   each run: SQL text ─▶ plan ─▶ rows ─▶ tally ─▶ equal to the one known from making the tables?
 //!                          └─▶ metrics of its join: device clocks, launches, build rows, bytes
 //! ```
 //!
@@ -14,30 +14,34 @@
 //! side whatever the case; what a device costs after it has been idle is another question. Plans
 //! are dropped after each run, or they would keep the tables of past cases in memory.
 //!
-//! Checking costs nothing beside a join, as queries give one row; comparing all joined rows would
-//! take longer than joining them, and the test suite does so.
+//! A task per partition reads the rows as they are made, and drops them. Collecting 30 M rows of 12
+//! columns takes 4 GB of new memory, and its pages cost time that no join needs. Checking costs
+//! nothing beside a join: most queries give one row, and of more rows a timed run reads only how
+//! many there are, and how many NULLs. Their cells are read in the warm-up. Comparing joined rows
+//! one by one would take longer than joining them, and the test suite does so.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::Int64Type;
 use datafusion::catalog::TableProvider;
+use datafusion::common::runtime::JoinSet;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::joins::HashJoinExec;
-use datafusion::physical_plan::{ExecutionPlan, collect};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
 use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::TryStreamExt;
 use horton_join::HortonJoinExec;
 use horton_join::device::Device;
 use horton_join::error::DeviceError;
 use horton_trace::traced;
 
 use super::Result;
-use super::cases::Query;
+use super::query::Asked;
 use super::tables::{Pair, Shape};
+use super::tally::{Reading, Tally};
 
 /// The pause between samples of the device's used bytes in the warm-up run.
 const SAMPLE_EVERY: Duration = Duration::from_micros(100);
@@ -82,9 +86,20 @@ impl Side {
     const ALL: [Self; 3] = [Self::Stock, Self::Host, Self::Horton];
 }
 
+/// Whether a run's time counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// It does not.
+    WarmUp,
+    /// It does.
+    Timed,
+}
+
 /// One finished run.
 pub struct Run {
-    values: Vec<Option<i64>>,
+    pass: Pass,
+    reading: Reading,
+    answer: Tally,
     /// Time from the text to the last row.
     pub time: Duration,
     /// The work that its join did.
@@ -138,7 +153,8 @@ pub struct Outcome {
     pub differences: usize,
     /// Remarks about them, and about sides that were swapped; each once.
     pub notes: Vec<String>,
-    expected: Vec<Option<i64>>,
+    /// The query.
+    pub asked: Asked,
 }
 
 impl Sides {
@@ -208,26 +224,27 @@ impl Sides {
         Ok(())
     }
 
-    /// Plans and runs `query` on one side.
+    /// Plans and runs a query on one side.
     ///
     /// # Errors
     /// The side's own, named.
-    pub async fn run(&self, side: Side, query: Query) -> Result<Run> {
+    pub async fn run(&self, side: Side, asked: &Asked, pass: Pass) -> Result<Run> {
         let (context, name) = match side {
             Side::Stock => (&self.stock, "stock plan"),
             Side::Host => (&self.host, "Horton plan on the host"),
             Side::Horton => (&self.horton, "Horton plan"),
         };
-        let _shown = horton_trace::query(format_args!("{name}: {}", query.sql()));
-        let run = run(context, query.sql()).await;
+        let _shown = horton_trace::query(format_args!("{name}: {}", asked.sql));
+        let run = run(context, asked, pass).await;
         run.map_err(|e| format!("{name}: {e}").into())
     }
 
-    /// Runs as [`run`](Self::run) on the Horton side, with the most device bytes that were in use
-    /// during it: exact if the process has never used more, else as sampled.
-    async fn run_sampled(&self, query: Query) -> Result<(Run, Option<u64>)> {
+    /// Warms up the Horton side, with the most device bytes that were in use during it: exact if
+    /// the process has never used more, else as sampled.
+    async fn run_sampled(&self, asked: &Asked) -> Result<(Run, Option<u64>)> {
+        let run = self.run(Side::Horton, asked, Pass::WarmUp);
         let Some(device) = self.device.clone() else {
-            return Ok((self.run(Side::Horton, query).await?, None));
+            return Ok((run.await?, None));
         };
         let (stop, sampled) = (
             Arc::new(AtomicBool::new(false)),
@@ -243,7 +260,7 @@ impl Sides {
                 }
             })
         };
-        let run = self.run(Side::Horton, query).await;
+        let run = run.await;
         stop.store(true, Ordering::Relaxed);
         sampler.join().map_err(|_| "the memory sampler panicked")?;
         let peak = match device.budget().peak() {
@@ -271,35 +288,47 @@ async fn set(context: &SessionContext, key: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-async fn run(context: &SessionContext, sql: &str) -> Result<Run> {
+async fn run(context: &SessionContext, asked: &Asked, pass: Pass) -> Result<Run> {
+    let reading = match pass {
+        Pass::WarmUp => Reading::Cells,
+        Pass::Timed => asked.timed,
+    };
     let start = Instant::now();
-    let plan = async { context.sql(sql).await?.create_physical_plan().await };
+    let plan = async { context.sql(&asked.sql).await?.create_physical_plan().await };
     let plan = horton_trace::planned(plan).await?;
-    let batches = collect(Arc::clone(&plan), context.task_ctx()).await?;
+    let answer = read(context, &plan, reading).await?;
     let time = start.elapsed();
     Ok(Run {
-        values: only_row(&batches)?,
+        pass,
+        reading,
+        answer,
         time,
         join: facts(&plan)?,
     })
 }
 
-/// Returns the one row of a result of 64-bit columns.
-fn only_row(batches: &[RecordBatch]) -> Result<Vec<Option<i64>>> {
-    let mut rows = batches.iter().filter(|batch| batch.num_rows() > 0);
-    let row = match (rows.next(), rows.next()) {
-        (Some(batch), None) if batch.num_rows() == 1 => batch,
-        _ => return Err("a query gave not one row".into()),
-    };
-    row.columns()
-        .iter()
-        .map(|column| {
-            let column = column.as_primitive_opt::<Int64Type>().ok_or_else(|| {
-                format!("a query gave {} for a 64-bit column", column.data_type())
-            })?;
-            Ok(column.iter().next().flatten())
-        })
-        .collect()
+/// Reads a plan's rows.
+async fn read(
+    context: &SessionContext,
+    plan: &Arc<dyn ExecutionPlan>,
+    reading: Reading,
+) -> Result<Tally> {
+    let none = Tally::empty(plan.schema().fields().len());
+    let mut tasks = JoinSet::new();
+    for mut rows in execute_stream_partitioned(Arc::clone(plan), context.task_ctx())? {
+        let mut tally = none.clone();
+        tasks.spawn(async move {
+            while let Some(batch) = rows.try_next().await? {
+                tally.add(&Tally::read(batch.num_rows(), batch.columns(), reading)?);
+            }
+            Ok::<_, super::Error>(tally)
+        });
+    }
+    let mut all = none;
+    while let Some(part) = tasks.join_next().await {
+        all.add(&part??);
+    }
+    Ok(all)
 }
 
 /// Returns what the plan's hash joins report.
@@ -344,7 +373,7 @@ impl Facts {
 
 impl Outcome {
     /// An outcome of nothing yet.
-    pub fn new(name: String, shape: Shape, expected: Vec<Option<i64>>) -> Self {
+    pub fn new(name: String, shape: Shape, asked: Asked) -> Self {
         Self {
             name,
             shape,
@@ -355,15 +384,15 @@ impl Outcome {
             device_peak: None,
             differences: 0,
             notes: vec![],
-            expected,
+            asked,
         }
     }
 
-    /// Checks a run, and keeps its time if `timed` and the best so far.
-    pub fn add(&mut self, sides: &Sides, side: Side, run: Run, timed: bool) {
+    /// Checks a run, and keeps its time if it counts, and the run if it is the best so far.
+    pub fn add(&mut self, sides: &Sides, side: Side, run: Run) {
         let mut notes = vec![];
-        if run.values != self.expected {
-            let (found, expected) = (&run.values, &self.expected);
+        let (found, expected) = (&run.answer, self.asked.expected.as_read(run.reading));
+        if *found != expected {
             notes.push(format!("{side:?} gave {found:?}, right is {expected:?}"));
         }
         let claims_device = sides.always || run.join.device_joins > 0;
@@ -384,39 +413,34 @@ impl Outcome {
             Side::Host => &mut self.host,
             Side::Horton => &mut self.horton,
         };
-        let times = &mut self.times[side as usize];
-        if timed {
-            times.push(run.time);
+        if run.pass == Pass::WarmUp {
+            return;
         }
-        if timed && best.as_ref().is_none_or(|best| run.time < best.time) {
+        self.times[side as usize].push(run.time);
+        if best.as_ref().is_none_or(|best| run.time < best.time) {
             *best = Some(run);
         }
     }
 }
 
-/// Runs `query` once on all sides to warm up and `repeat` times to measure.
+/// Runs the query once on all sides to warm up and `repeat` times to measure.
 ///
 /// # Errors
 /// A side's error, with the case's name.
-pub async fn measure(
-    sides: &Sides,
-    mut outcome: Outcome,
-    query: Query,
-    repeat: usize,
-) -> Result<Outcome> {
-    let name = outcome.name.clone();
+pub async fn measure(sides: &Sides, mut outcome: Outcome, repeat: usize) -> Result<Outcome> {
+    let (name, asked) = (outcome.name.clone(), outcome.asked.clone());
     let of_case = |e: super::Error| format!("{name}, {e}");
     for side in [Side::Stock, Side::Host] {
-        let run = sides.run(side, query).await.map_err(of_case)?;
-        outcome.add(sides, side, run, false);
+        let run = sides.run(side, &asked, Pass::WarmUp).await;
+        outcome.add(sides, side, run.map_err(of_case)?);
     }
-    let (horton, peak) = sides.run_sampled(query).await.map_err(of_case)?;
-    outcome.add(sides, Side::Horton, horton, false);
+    let (horton, peak) = sides.run_sampled(&asked).await.map_err(of_case)?;
+    outcome.add(sides, Side::Horton, horton);
     outcome.device_peak = peak;
     for _ in 0..repeat {
         for side in Side::ALL {
-            let run = sides.run(side, query).await.map_err(of_case)?;
-            outcome.add(sides, side, run, true);
+            let run = sides.run(side, &asked, Pass::Timed).await;
+            outcome.add(sides, side, run.map_err(of_case)?);
         }
     }
     Ok(outcome)
@@ -424,7 +448,9 @@ pub async fn measure(
 
 #[cfg(test)]
 mod tests {
-    use super::super::tables::{Keys, Tables};
+    use super::super::keys::Keys;
+    use super::super::query::{Outer, Query};
+    use super::super::tables::Tables;
     use super::*;
 
     /// On a session without a device join: answers are right, and the idle device is counted.
@@ -438,35 +464,49 @@ mod tests {
             options: vec![("horton.enabled".to_string(), "never".to_string())],
         };
         let sides = Sides::new(&settings).await.unwrap();
-        let shape = Shape {
+        let shape = |query: Query| Shape {
             keys: Keys::Text,
+            key_columns: 2,
+            payload: query.payload(),
             present: 500,
             copies: 3,
             all: 1000,
             probe_rows: 20_000,
-            strings: true,
         };
-        let pair = Tables::default().make(&shape, 2).unwrap();
-        sides.register(&pair).unwrap();
+        let mut tables = Tables::default();
+        let mut ask = |query: Query| {
+            sides.clear().unwrap();
+            let shape = shape(query);
+            let pair = tables.make(&shape, 2).unwrap();
+            sides.register(&pair).unwrap();
+            Outcome::new("case".to_string(), shape, query.ask(&shape, &pair.answers))
+        };
         for query in [
             Query::Count,
             Query::Strings,
             Query::Filter,
-            Query::Full,
+            Query::Outer(Outer::Full),
             Query::BuildAnti,
+            Query::Wide(6, None),
+            Query::Wide(12, Some(Outer::Left)),
+            Query::Wide(12, Some(Outer::Full)),
         ] {
-            let expected = query.expected(&pair.answers);
-            let outcome = Outcome::new("case".to_string(), shape, expected);
-            let outcome = measure(&sides, outcome, query, 1).await.unwrap();
+            let outcome = measure(&sides, ask(query), 1).await.unwrap();
             assert_eq!(outcome.notes, ["no kernel was launched"], "{query:?}");
             assert_eq!(outcome.differences, 2);
             assert!(outcome.stock.is_some() && outcome.horton.is_some());
             assert_eq!(outcome.host.unwrap().join.device_joins, 0, "{query:?}");
         }
-        let wrong = Outcome::new("case".to_string(), shape, vec![Some(-1)]);
-        let wrong = measure(&sides, wrong, Query::Count, 1).await.unwrap();
+        let mut wrong = ask(Query::Count);
+        wrong.asked.expected = Tally::row(&[Some(1)]);
+        let wrong = measure(&sides, wrong, 1).await.unwrap();
         assert_eq!(wrong.differences, 8);
         assert_eq!(wrong.notes.len(), 4);
+        // Timed runs do not see it.
+        let mut wrong = ask(Query::Wide(6, None));
+        wrong.asked.expected.columns[0].total += 1;
+        let wrong = measure(&sides, wrong, 1).await.unwrap();
+        assert_eq!(wrong.differences, 2 + 3);
     }
 
     #[tokio::test]

@@ -26,8 +26,9 @@ upload, kernel, download: per cent of that horton run's wall time, from the devi
   summed over all partitions; host: what is left to 100 %, the time in which no device clock ran.
   Where transfers, kernels and the host overlap, the three count the same moment more than once:
   then host is a lower bound of the host's work, and below zero by at least the time hidden.
-differences: runs of any plan whose answer is not the one known from making the tables,
-  and runs that launched no kernel although the plan or horton.enabled = 'always' says so";
+differences: runs of any plan whose answer is not the one known from making the tables (of wide
+  cases every cell in warm-up runs, but only rows and NULLs in timed ones), and runs that launched
+  no kernel although the plan or horton.enabled = 'always' says so";
 
 /// Width of a case's name.
 const NAME_WIDTH: usize = 40;
@@ -295,9 +296,10 @@ mod tests {
     #[test]
     fn names_fit_their_column() {
         use super::super::cases::Preset;
-        for case in [Preset::Host, Preset::Small]
-            .into_iter()
-            .flat_map(Preset::cases)
+        use clap::ValueEnum;
+        for case in Preset::value_variants()
+            .iter()
+            .flat_map(|preset| preset.cases())
         {
             assert!(case.to_string().len() < NAME_WIDTH, "{case}");
         }

@@ -1,64 +1,53 @@
 //! The two tables of a case, and what every join of them must give.
 //!
 //! ```text
-//!   numbers   0 … present … all        a key is a function of its number
+//!   numbers   0 … present … all        keys are functions of a row's number
 //!             ├─ build ─┤              every number below `present`, `copies` times
 //!             ├───── probe ─────┤      numbers drawn evenly, so present / all of the rows hit
 //!
-//!   dense     number ─▶ a permutation of 0..present; misses lie above
-//!   holes     number ─▶ a permutation of 0..all, of which `present` are there
-//!   sparse    number ─▶ 64 mixed bits: distinct, their range fits no 32 bits
-//!   text      'customer#000000123', numbered as dense keys are
+//!   build rows ─┐  matches: probe rows per number, build rows per probe row
+//!   probe rows ─┴▶ each row's cells, as often as it matches ─▶ Answers
 //! ```
 //!
 //! Probe keys are in random order: a sequential probe would read table lines in the order they
-//! lie in, and the caches would flatter every join. A permutation is computed, not stored, so
-//! that any thread makes any batch; each probe batch has its own MT19937-64 seed, and the tables
-//! are the same on every machine with any number of threads and partitions.
+//! lie in, and the caches would flatter every join. Each probe batch has its own MT19937-64 seed,
+//! and the tables are the same on every machine with any number of threads and partitions.
 //!
-//! Payloads are functions of the number too, so the answers of every query are known while the
-//! probe table is drawn, without joining: [`Answers`]. That, beside the stock plan, is the check.
+//! How often a row matches is known from its number. So the answers of every query are known when
+//! the tables are made, without joining: [`Answers`]. That, beside the stock plan, is the check.
 //!
-//! Cost: 16 bytes per row and side (32 with string keys), made with all cores. Files on disk would
-//! spare the making, and measure their reader.
+//! Cost: 16 bytes per row and side (32 with string keys), or about 110 with all wide columns, and 4
+//! bytes per key; made with all cores. Files on disk would spare the making, and measure their
+//! reader.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use arrow::array::builder::StringViewBuilder;
-use arrow::array::{ArrayRef, Int64Array, RecordBatch};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::MemTable;
 use rand_mt::Mt64;
 
 use super::Result;
+use super::columns::{Column, Payload, V, W};
+use super::keys::{Keyed, Keys};
+use super::random::below;
+use super::tally::{Matched, Tally};
 
 /// Rows of a batch: DataFusion's own default.
 pub const BATCH_ROWS: u64 = 8192;
 
-/// Payload values lie below this (a build row's copy number is added to its value).
-const VALUES: u64 = 1000;
-
-/// The shape of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keys {
-    /// A permutation of `0..present`.
-    Dense,
-    /// A random part of `0..all`, as a filtered dimension has.
-    Holes,
-    /// 64 mixed bits.
-    Sparse,
-    /// `customer#` and nine digits.
-    Text,
-}
-
-/// Sizes and keys of a pair of tables.
+/// Sizes and columns of a pair of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The shape of the keys.
     pub keys: Keys,
+    /// Columns that a key has.
+    pub key_columns: usize,
+    /// The other columns.
+    pub payload: Payload,
     /// Distinct build keys.
     pub present: u64,
     /// Build rows per key.
@@ -67,8 +56,6 @@ pub struct Shape {
     pub all: u64,
     /// Probe rows.
     pub probe_rows: u64,
-    /// True if the build side has the string column `s`.
-    pub strings: bool,
 }
 
 impl Shape {
@@ -77,245 +64,73 @@ impl Shape {
         self.present * self.copies
     }
 
+    fn keyed(&self) -> Keyed {
+        Keyed::new(self.keys, self.key_columns, self.present, self.all)
+    }
+
     /// Returns whether both have the same build table.
     fn shares_build(&self, other: &Self) -> bool {
-        let numbers = self.keys != Keys::Holes || self.all == other.all;
-        let build = |shape: &Self| (shape.keys, shape.present, shape.copies, shape.strings);
-        numbers && build(self) == build(other)
+        let build = |shape: &Self| {
+            let depends_on_all = Keyed::depends_on_all(shape.keys, shape.key_columns);
+            let all = depends_on_all.then_some(shape.all);
+            let keys = (
+                shape.keys,
+                shape.key_columns,
+                shape.present,
+                shape.copies,
+                all,
+            );
+            (keys, shape.payload.build())
+        };
+        build(self) == build(other)
     }
 
-    /// Returns whether both have the same probe table, and the same answers.
+    /// Returns whether both have the same probe table, of which as many rows match.
     fn shares_probe(&self, other: &Self) -> bool {
-        let strings = false;
-        Self { strings, ..*self } == Self { strings, ..*other }
+        let payload = self.payload;
+        payload.probe() == other.payload.probe() && Self { payload, ..*other } == *self
     }
 }
 
-/// A bijection on `0..count` that looks random.
-struct Permutation {
-    count: u64,
-    bits: u32,
-}
-
-impl Permutation {
-    fn new(count: u64) -> Self {
-        let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
-        Self { count, bits }
-    }
-
-    /// Scrambles among the numbers of `bits` bits until one is below `count`: twice at most, on
-    /// average.
-    fn apply(&self, number: u64) -> u64 {
-        let mut x = number;
-        loop {
-            x = self.scramble(x);
-            if x < self.count {
-                return x;
-            }
-        }
-    }
-
-    /// Returns a bijection on the numbers of `bits` bits: odd factors and xor with a shift are.
-    fn scramble(&self, x: u64) -> u64 {
-        let mask = (1u128 << self.bits) as u64;
-        let mask = mask.wrapping_sub(1);
-        let shift = (self.bits / 2).max(1);
-        let mut x = x;
-        for factor in [0x9E37_79B9_7F4A_7C15u64, 0xD6E8_FEB8_6659_FD93] {
-            x = x.wrapping_mul(factor).wrapping_add(0x2545_F491_4F6C_DD1D) & mask;
-            x ^= x >> shift;
-        }
-        x
-    }
-}
-
-/// Returns a bijection on 64 bits: the finalizer of SplitMix64.
-fn mix(number: u64) -> u64 {
-    let mut x = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
-}
-
-/// Returns the payload of the first build row of `number`.
-fn value(number: u64) -> u64 {
-    mix(!number) % VALUES
-}
-
-/// The string of the build rows of `number`, 4 to 32 bytes: some fit a view, some do not.
-fn text(number: u64, out: &mut String) {
-    use std::fmt::Write as _;
-    let bits = mix(number ^ 0x5EED);
-    // Writing into a string cannot fail.
-    let _ = write!(out, "{bits:016x}{:016x}", mix(bits));
-    out.truncate(text_len(number) as usize);
-}
-
-/// Its length.
-fn text_len(number: u64) -> u64 {
-    4 + mix(number ^ 0x5EED) % 29
-}
-
-/// Keys by number.
-struct Keyed {
-    keys: Keys,
-    present: Permutation,
-    all: Permutation,
-}
-
-impl Keyed {
-    fn new(shape: &Shape) -> Self {
-        Self {
-            keys: shape.keys,
-            present: Permutation::new(shape.present),
-            all: Permutation::new(shape.all),
-        }
-    }
-
-    fn key(&self, number: u64) -> u64 {
-        match self.keys {
-            Keys::Sparse => mix(number),
-            Keys::Holes => self.all.apply(number),
-            Keys::Dense | Keys::Text if number < self.present.count => self.present.apply(number),
-            Keys::Dense | Keys::Text => number,
-        }
-    }
-
-    fn column(&self, numbers: impl ExactSizeIterator<Item = u64>) -> ArrayRef {
-        if self.keys != Keys::Text {
-            let keys = numbers.map(|number| self.key(number) as i64);
-            return Arc::new(Int64Array::from_iter_values(keys));
-        }
-        let width = "customer#".len() + 10;
-        let texts = numbers.map(|number| format!("customer#{:09}", self.key(number)));
-        views(texts, width)
-    }
-
-    fn data_type(&self) -> DataType {
-        match self.keys {
-            Keys::Text => DataType::Utf8View,
-            _ => DataType::Int64,
-        }
-    }
-}
-
-/// String views over one buffer, in which strings of up to `width` bytes have room.
-fn views(texts: impl ExactSizeIterator<Item = String>, width: usize) -> ArrayRef {
-    let block = (texts.len() * width).max(1) as u32;
-    let mut views = StringViewBuilder::with_capacity(texts.len()).with_fixed_block_size(block);
-    texts.for_each(|text| views.append_value(text));
-    Arc::new(views.finish())
-}
-
-/// The answers that queries over a pair of tables must give, summed up while the probe side is
-/// drawn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What queries over a pair of tables must give.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answers {
-    /// Build rows.
-    pub build_rows: u64,
-    /// Sum of `v` over them.
-    pub build_v: u64,
-    /// Build rows with a match.
-    pub build_hits: u64,
-    /// Sum of `v` over them.
-    pub build_hits_v: u64,
-    /// Probe rows.
-    pub probe_rows: u64,
-    /// Sum of `w` over them.
-    pub probe_w: u64,
-    /// Probe rows with a match.
-    pub probe_hits: u64,
-    /// Sum of `w` over them.
-    pub probe_hits_w: u64,
-    /// Pairs of rows with equal keys.
-    pub pairs: u64,
-    /// Sum of `v` over them.
-    pub pairs_v: u64,
-    /// Sum of `w` over them.
-    pub pairs_w: u64,
-    /// Sum of the lengths of `s` over them, whether or not the build side has that column.
-    pub pairs_text: u64,
-    /// Pairs with `v < w`.
-    pub less: u64,
-    /// Sum of `v` over them.
-    pub less_v: u64,
-    /// Sum of `w` over them.
-    pub less_w: u64,
-}
-
-impl Answers {
-    /// Counts a probe row of `number` with payload `w`.
-    fn add_probe(&mut self, shape: &Shape, number: u64, w: u64) {
-        self.probe_rows += 1;
-        self.probe_w += w;
-        if number >= shape.present {
-            return;
-        }
-        self.probe_hits += 1;
-        self.probe_hits_w += w;
-        self.pairs += shape.copies;
-        self.pairs_w += w * shape.copies;
-        self.pairs_text += text_len(number) * shape.copies;
-        let first = value(number);
-        for v in first..first + shape.copies {
-            self.pairs_v += v;
-            if v < w {
-                self.less += 1;
-                self.less_v += v;
-                self.less_w += w;
-            }
-        }
-    }
-
-    /// Counts the build rows of `number`.
-    fn add_build(&mut self, shape: &Shape, number: u64, is_hit: bool) {
-        let first = value(number);
-        let v = (first..first + shape.copies).sum::<u64>();
-        self.build_rows += shape.copies;
-        self.build_v += v;
-        if is_hit {
-            self.build_hits += shape.copies;
-            self.build_hits_v += v;
-        }
-    }
-
-    fn merge(mut self, other: &Self) -> Self {
-        for (sum, part) in [
-            (&mut self.build_rows, other.build_rows),
-            (&mut self.build_v, other.build_v),
-            (&mut self.build_hits, other.build_hits),
-            (&mut self.build_hits_v, other.build_hits_v),
-            (&mut self.probe_rows, other.probe_rows),
-            (&mut self.probe_w, other.probe_w),
-            (&mut self.probe_hits, other.probe_hits),
-            (&mut self.probe_hits_w, other.probe_hits_w),
-            (&mut self.pairs, other.pairs),
-            (&mut self.pairs_v, other.pairs_v),
-            (&mut self.pairs_w, other.pairs_w),
-            (&mut self.pairs_text, other.pairs_text),
-            (&mut self.less, other.less),
-            (&mut self.less_v, other.less_v),
-            (&mut self.less_w, other.less_w),
-        ] {
-            *sum += part;
-        }
-        self
-    }
+    /// The build side's columns without its keys.
+    pub build: Matched,
+    /// The probe side's.
+    pub probe: Matched,
+    /// `v` and `w` of pairs with `v < w`; nothing for wide tables.
+    pub less: Tally,
 }
 
 /// The tables at hand. Making others drops these first, so that one pair is in memory at a time,
 /// and keeps the side that the next case shares.
 #[derive(Default)]
 pub struct Tables {
-    build: Option<(Shape, Arc<MemTable>)>,
-    probe: Option<(Shape, Arc<MemTable>, Answers)>,
+    build: Option<(Shape, Build)>,
+    probe: Option<(Shape, Probe)>,
+}
+
+/// A build side.
+struct Build {
+    table: Arc<MemTable>,
+    /// Its rows in order.
+    batches: Vec<RecordBatch>,
+}
+
+/// A probe side.
+struct Probe {
+    table: Arc<MemTable>,
+    matches: Matches,
+    answers: Matched,
+    less: Tally,
 }
 
 /// A pair of tables.
 pub struct Pair {
-    /// `k`, `v` and perhaps `s`.
+    /// Keys and the build side's columns.
     pub build: Arc<MemTable>,
-    /// `k` and `w`.
+    /// Keys and the probe side's columns.
     pub probe: Arc<MemTable>,
     /// The answers that joins of them give.
     pub answers: Answers,
@@ -329,121 +144,149 @@ impl Tables {
     /// Of Arrow and of the thread pool; none that the shape alone causes.
     pub fn make(&mut self, shape: &Shape, partitions: usize) -> Result<Pair> {
         self.build.take_if(|(has, _)| !has.shares_build(shape));
-        self.probe.take_if(|(has, _, _)| !has.shares_probe(shape));
+        self.probe.take_if(|(has, _)| !has.shares_probe(shape));
         let build = match self.build.take() {
-            Some((_, table)) => table,
-            None => make_build(shape, partitions)?,
+            Some((_, build)) => build,
+            None => Build::make(shape, partitions)?,
         };
-        let (probe, answers) = match self.probe.take() {
-            Some((_, table, answers)) => (table, answers),
-            None => make_probe(shape, partitions)?,
+        let probe = match self.probe.take() {
+            Some((_, probe)) => probe,
+            None => Probe::make(shape, partitions)?,
         };
-        self.build = Some((*shape, Arc::clone(&build)));
-        self.probe = Some((*shape, Arc::clone(&probe), answers));
-        Ok(Pair {
-            build,
-            probe,
-            answers,
+        let pair = Pair {
+            build: Arc::clone(&build.table),
+            probe: Arc::clone(&probe.table),
+            answers: Answers {
+                build: build.answers(shape, &probe.matches)?,
+                probe: probe.answers.clone(),
+                less: probe.less.clone(),
+            },
+        };
+        self.build = Some((*shape, build));
+        self.probe = Some((*shape, probe));
+        Ok(pair)
+    }
+}
+
+impl Build {
+    fn make(shape: &Shape, partitions: usize) -> Result<Self> {
+        let (keyed, payload) = (shape.keyed(), shape.payload.build());
+        let schema = schema(&keyed, payload);
+        let batches = by_batch(shape.build_rows(), |rows| {
+            let numbers: Vec<u64> = rows.clone().map(|row| row % shape.present).collect();
+            let mut columns = keyed.make(&numbers);
+            columns.extend(cells(payload, rows)?);
+            Ok(RecordBatch::try_new(Arc::clone(&schema), columns)?)
+        })?;
+        Ok(Self {
+            table: table(&schema, batches.clone(), partitions)?,
+            batches,
+        })
+    }
+
+    fn answers(&self, shape: &Shape, matches: &Matches) -> Result<Matched> {
+        let parts = by_batch(shape.build_rows(), |rows| {
+            let Some(batch) = self.batches.get((rows.start / BATCH_ROWS) as usize) else {
+                return Err("the build side has fewer batches than its shape".into());
+            };
+            let matches: Vec<u64> = rows.map(|row| matches.of(row % shape.present)).collect();
+            let payload = batch.columns().get(shape.key_columns..).unwrap_or_default();
+            Matched::read(&matches, payload)
+        })?;
+        Ok(sum(shape.payload.build(), &parts))
+    }
+}
+
+impl Probe {
+    fn make(shape: &Shape, partitions: usize) -> Result<Self> {
+        let (keyed, payload) = (shape.keyed(), shape.payload.probe());
+        let schema = schema(&keyed, payload);
+        let matches = Matches::none(shape.present);
+        let made = by_batch(shape.probe_rows, |rows| {
+            let mut random = Mt64::new(rows.start / BATCH_ROWS);
+            let draw = |_| below(random.next_u64(), shape.all);
+            let numbers: Vec<u64> = rows.clone().map(draw).collect();
+            let hits = numbers.iter().map(|&number| match number {
+                number if number < shape.present => shape.copies,
+                _ => 0,
+            });
+            let hits: Vec<u64> = hits.collect();
+            numbers.iter().for_each(|&number| matches.add(number));
+            let cells = cells(payload, rows.clone())?;
+            let answers = Matched::read(&hits, &cells)?;
+            let less = less(shape, rows, &numbers);
+            let mut columns = keyed.make(&numbers);
+            columns.extend(cells);
+            let batch = RecordBatch::try_new(Arc::clone(&schema), columns)?;
+            Ok((batch, (answers, less)))
+        })?;
+        let (batches, answers): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+        let (answers, lesses): (Vec<_>, Vec<_>) = answers.into_iter().unzip();
+        let mut less = Tally::empty(2);
+        lesses.iter().for_each(|part| less.add(part));
+        Ok(Self {
+            table: table(&schema, batches, partitions)?,
+            matches,
+            answers: sum(payload, &answers),
+            less,
         })
     }
 }
 
-fn schema(columns: &[(&str, DataType)]) -> SchemaRef {
-    let field = |(name, data_type): &(&str, DataType)| Field::new(*name, data_type.clone(), false);
-    Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
-}
-
-fn make_build(shape: &Shape, partitions: usize) -> Result<Arc<MemTable>> {
-    let keyed = Keyed::new(shape);
-    let mut columns = vec![("k", keyed.data_type()), ("v", DataType::Int64)];
-    if shape.strings {
-        columns.push(("s", DataType::Utf8View));
+/// `v` and `w` of the pairs of some probe rows in which `v` is less.
+fn less(shape: &Shape, rows: Range<u64>, numbers: &[u64]) -> Tally {
+    let [mut pairs, mut sum_v, mut sum_w] = [0; 3];
+    let has_both = shape.payload.build().contains(&V) && shape.payload.probe().contains(&W);
+    let hits = rows
+        .zip(numbers)
+        .filter(|&(_, &number)| has_both && number < shape.present);
+    for (row, &number) in hits {
+        let w = W.small(row);
+        let copies = (number..shape.build_rows()).step_by(shape.present as usize);
+        for v in copies.map(|row| V.small(row)).filter(|&v| v < w) {
+            pairs += 1;
+            sum_v += v;
+            sum_w += w;
+        }
     }
-    let schema = schema(&columns);
-    let batches = by_batch(shape.build_rows(), |rows| {
-        let numbers = || {
-            (0..(rows.end - rows.start) as usize).map(|i| (rows.start + i as u64) % shape.present)
-        };
-        let values = rows
-            .clone()
-            .map(|row| (value(row % shape.present) + row / shape.present) as i64);
-        let mut columns = vec![
-            keyed.column(numbers()),
-            Arc::new(Int64Array::from_iter_values(values)),
-        ];
-        if shape.strings {
-            let texts = numbers().map(|number| {
-                let mut out = String::with_capacity(32);
-                text(number, &mut out);
-                out
-            });
-            columns.push(views(texts, 32));
-        }
-        Ok(RecordBatch::try_new(Arc::clone(&schema), columns)?)
-    })?;
-    table(&schema, batches, partitions)
+    Tally::integers(pairs, &[sum_v, sum_w])
 }
 
-fn make_probe(shape: &Shape, partitions: usize) -> Result<(Arc<MemTable>, Answers)> {
-    let keyed = Keyed::new(shape);
-    let schema = schema(&[("k", keyed.data_type()), ("w", DataType::Int64)]);
-    let seen = Seen::new(shape.present);
-    let made = by_batch(shape.probe_rows, |rows| {
-        let mut answers = Answers::default();
-        let mut random = Mt64::new(rows.start / BATCH_ROWS);
-        let mut numbers = Vec::with_capacity((rows.end - rows.start) as usize);
-        let mut payload = Vec::with_capacity(numbers.capacity());
-        for _ in rows {
-            let number = below(random.next_u64(), shape.all);
-            let w = below(random.next_u64(), VALUES);
-            answers.add_probe(shape, number, w);
-            if number < shape.present {
-                seen.add(number);
-            }
-            numbers.push(number);
-            payload.push(w as i64);
-        }
-        let columns = vec![
-            keyed.column(numbers.into_iter()),
-            Arc::new(Int64Array::from(payload)) as ArrayRef,
-        ];
-        Ok((RecordBatch::try_new(Arc::clone(&schema), columns)?, answers))
-    })?;
-    let (batches, answers): (Vec<_>, Vec<_>) = made.into_iter().unzip();
-    let of_build = by_batch(shape.present, |numbers| {
-        let mut answers = Answers::default();
-        numbers.for_each(|number| answers.add_build(shape, number, seen.has(number)));
-        Ok(answers)
-    })?;
-    let answers = answers
-        .iter()
-        .chain(&of_build)
-        .fold(Answers::default(), Answers::merge);
-    Ok((table(&schema, batches, partitions)?, answers))
+fn schema(keyed: &Keyed, payload: &[Column]) -> SchemaRef {
+    let payload = payload.iter().map(|column| column.field());
+    Arc::new(Schema::new(
+        keyed.fields().chain(payload).collect::<Vec<_>>(),
+    ))
 }
 
-/// Returns `bits` as a fraction of 2^64, times `count`.
-fn below(bits: u64, count: u64) -> u64 {
-    ((u128::from(bits) * u128::from(count)) >> 64) as u64
+fn cells(payload: &[Column], rows: Range<u64>) -> Result<Vec<ArrayRef>> {
+    let make = |column: &Column| column.make(rows.clone());
+    payload.iter().map(make).collect()
 }
 
-/// The numbers that some probe row has.
-struct Seen(Vec<AtomicU64>);
+fn sum(payload: &[Column], parts: &[Matched]) -> Matched {
+    let mut sum = Matched::empty(payload.len());
+    parts.iter().for_each(|part| sum.add(part));
+    sum
+}
 
-impl Seen {
-    fn new(count: u64) -> Self {
-        Self((0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+/// Probe rows by number, of the numbers that are on the build side.
+struct Matches(Vec<AtomicU32>);
+
+impl Matches {
+    fn none(present: u64) -> Self {
+        Self((0..present).map(|_| AtomicU32::new(0)).collect())
     }
 
     fn add(&self, number: u64) {
-        // Most are there already, and reading does not take the line from other cores.
-        if !self.has(number) {
-            self.0[number as usize / 64].fetch_or(1 << (number % 64), Ordering::Relaxed);
+        if let Some(matches) = self.0.get(number as usize) {
+            matches.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn has(&self, number: u64) -> bool {
-        self.0[number as usize / 64].load(Ordering::Relaxed) >> (number % 64) & 1 == 1
+    fn of(&self, number: u64) -> u64 {
+        let matches = self.0.get(number as usize);
+        matches.map_or(0, |matches| matches.load(Ordering::Relaxed).into())
     }
 }
 
@@ -487,119 +330,144 @@ fn table(
 
 #[cfg(test)]
 mod tests {
+    use super::super::tally::Reading;
     use super::*;
-    use std::collections::{BTreeMap, BTreeSet};
+    use arrow::compute::concat_batches;
+    use arrow::util::display::array_value_to_string;
+    use datafusion::catalog::TableProvider;
+    use futures::FutureExt;
+    use std::collections::BTreeMap;
 
-    fn shape(keys: Keys) -> Shape {
+    fn shape(keys: Keys, key_columns: usize, payload: Payload) -> Shape {
         Shape {
             keys,
+            key_columns,
+            payload,
             present: 3000,
             copies: 4,
             all: 9000,
             probe_rows: 20_000,
-            strings: true,
         }
     }
 
-    #[test]
-    fn permutations_reach_every_number_once() {
-        for count in [1, 2, 3, 64, 65, 1000, 4097] {
-            let permutation = Permutation::new(count);
-            let reached: BTreeSet<u64> = (0..count).map(|i| permutation.apply(i)).collect();
-            assert_eq!(reached, (0..count).collect(), "{count}");
-        }
-        let permutation = Permutation::new(1 << 20);
-        let steps =
-            (0..1000).filter(|&i| permutation.apply(i + 1).abs_diff(permutation.apply(i)) < 1000);
-        assert!(steps.count() < 100, "sequential");
+    fn rows(table: &MemTable) -> RecordBatch {
+        let parts = table.batches.iter();
+        let batches = parts.flat_map(|part| part.read().now_or_never().unwrap().clone());
+        concat_batches(&table.schema(), &batches.collect::<Vec<_>>()).unwrap()
     }
 
-    #[test]
-    fn keys_of_all_numbers_are_distinct() {
-        for keys in [Keys::Dense, Keys::Holes, Keys::Sparse, Keys::Text] {
-            let keyed = Keyed::new(&shape(keys));
-            let reached: BTreeSet<u64> = (0..9000).map(|number| keyed.key(number)).collect();
-            assert_eq!(reached.len(), 9000, "{keys:?}");
+    /// Rows by key.
+    fn by_key(rows: &RecordBatch, key_columns: usize) -> BTreeMap<Vec<String>, Vec<usize>> {
+        let mut by_key: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for row in 0..rows.num_rows() {
+            let key = |column| array_value_to_string(rows.column(column), row).unwrap();
+            let key = (0..key_columns).map(key).collect();
+            by_key.entry(key).or_default().push(row);
         }
-        let dense = Keyed::new(&shape(Keys::Dense));
-        assert!((0..3000).all(|number| dense.key(number) < 3000));
+        by_key
     }
 
-    #[test]
-    fn texts_are_as_long_as_said() {
-        for number in 0..1000 {
-            let mut out = String::new();
-            text(number, &mut out);
-            assert_eq!(out.len() as u64, text_len(number));
-        }
+    /// Cells of `column` as numbers, in rows where it is not NULL.
+    fn numbers(rows: &RecordBatch, column: usize) -> Vec<Option<u64>> {
+        let cell = |row| {
+            let cell = rows.column(column).slice(row, 1);
+            let tally = Tally::read(1, &[cell], Reading::Cells).unwrap();
+            tally.total(0)
+        };
+        (0..rows.num_rows()).map(cell).collect()
     }
 
-    /// The answers against a join of the numbers by hand.
+    /// The answers against a join by hand.
     #[test]
     fn answers_are_those_of_a_join() {
-        let shape = shape(Keys::Sparse);
-        let (probe, answers) = make_probe(&shape, 3).unwrap();
-        drop(probe);
-        let mut probe: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-        for batch in 0..shape.probe_rows.div_ceil(BATCH_ROWS) {
-            let mut random = Mt64::new(batch);
-            for _ in batch * BATCH_ROWS..((batch + 1) * BATCH_ROWS).min(shape.probe_rows) {
-                let number = below(random.next_u64(), shape.all);
-                let w = below(random.next_u64(), VALUES);
-                probe.entry(number).or_default().push(w);
-            }
-        }
-        let mut expected = Answers::default();
-        for row in 0..shape.build_rows() {
-            let number = row % shape.present;
-            let v = value(number) + row / shape.present;
-            expected.build_rows += 1;
-            expected.build_v += v;
-            let matches = probe.get(&number).map_or(&[][..], Vec::as_slice);
-            if !matches.is_empty() {
-                expected.build_hits += 1;
-                expected.build_hits_v += v;
-            }
-            for &w in matches {
-                expected.pairs += 1;
-                expected.pairs_v += v;
-                expected.pairs_w += w;
-                expected.pairs_text += text_len(number);
-                if v < w {
-                    expected.less += 1;
-                    expected.less_v += v;
-                    expected.less_w += w;
+        for (keys, key_columns, payload) in [
+            (Keys::Sparse, 1, Payload::Narrow),
+            (Keys::Text, 1, Payload::Strings),
+            (Keys::Holes, 1, Payload::Wide(6)),
+            (Keys::Dense, 2, Payload::Wide(12)),
+            (Keys::Sparse, 3, Payload::Wide(12)),
+        ] {
+            let shape = shape(keys, key_columns, payload);
+            let pair = Tables::default().make(&shape, 3).unwrap();
+            let (build, probe) = (rows(&pair.build), rows(&pair.probe));
+            let (build_keys, probe_keys) =
+                (by_key(&build, key_columns), by_key(&probe, key_columns));
+            assert_eq!(build_keys.len(), 3000);
+            let check = |rows: &RecordBatch,
+                         own: &BTreeMap<Vec<String>, Vec<usize>>,
+                         other: &BTreeMap<Vec<String>, Vec<usize>>,
+                         answers: &Matched| {
+                let mut times = vec![0; rows.num_rows()];
+                for (key, rows) in own {
+                    let matches = other.get(key).map_or(0, Vec::len) as u64;
+                    rows.iter().for_each(|&row| times[row] = matches);
                 }
+                let hits = times.iter().filter(|&&times| times > 0).count() as u64;
+                assert_eq!(answers.all.rows, rows.num_rows() as u64);
+                assert_eq!(
+                    (answers.hits.rows, answers.pairs.rows),
+                    (hits, times.iter().sum())
+                );
+                for column in 0..answers.all.columns.len() {
+                    let cells = numbers(rows, key_columns + column);
+                    let sum = |times: &dyn Fn(u64) -> u64, matches: &[u64]| {
+                        let cells = cells.iter().zip(matches);
+                        let total = |total: u64, (cell, &matches): (&Option<u64>, &u64)| {
+                            total.wrapping_add(cell.unwrap_or(0).wrapping_mul(times(matches)))
+                        };
+                        Some(cells.fold(0, total))
+                    };
+                    assert_eq!(answers.all.total(column), sum(&|_| 1, &times));
+                    assert_eq!(answers.hits.total(column), sum(&|n| n.min(1), &times));
+                    assert_eq!(answers.pairs.total(column), sum(&|n| n, &times));
+                }
+                hits
+            };
+            check(&build, &build_keys, &probe_keys, &pair.answers.build);
+            let hits = check(&probe, &probe_keys, &build_keys, &pair.answers.probe);
+            let rate = hits as f64 / 20_000.0;
+            assert!((rate - 1.0 / 3.0).abs() < 0.02, "{rate}");
+            let mut less = Tally::empty(2);
+            if key_columns == 1 && payload.probe() == [W] {
+                let (v, w) = (numbers(&build, 1), numbers(&probe, 1));
+                for (key, build_rows) in &build_keys {
+                    for &probe_row in probe_keys.get(key).map_or(&[][..], Vec::as_slice) {
+                        let pairs = build_rows.iter().map(|&row| [v[row], w[probe_row]]);
+                        pairs
+                            .filter(|[v, w]| v < w)
+                            .for_each(|pair| less.add(&Tally::row(&pair)));
+                    }
+                }
+                assert!(less.rows > 0);
             }
+            assert_eq!(pair.answers.less, less);
         }
-        for (number, payload) in probe {
-            let (count, sum) = (payload.len() as u64, payload.iter().sum::<u64>());
-            expected.probe_rows += count;
-            expected.probe_w += sum;
-            if number < shape.present {
-                expected.probe_hits += count;
-                expected.probe_hits_w += sum;
-            }
-        }
-        assert_eq!(answers, expected);
-        let rate = answers.probe_hits as f64 / answers.probe_rows as f64;
-        assert!((rate - 1.0 / 3.0).abs() < 0.02, "{rate}");
     }
 
     #[test]
     fn tables_are_shared_only_where_equal() {
-        let shape = shape(Keys::Dense);
-        let more = Shape { all: 3000, ..shape };
-        assert!(shape.shares_build(&more) && !shape.shares_probe(&more));
-        let holes = Shape {
-            keys: Keys::Holes,
-            ..shape
-        };
-        assert!(!holes.shares_build(&Shape { all: 3000, ..holes }));
+        let first = shape(Keys::Dense, 1, Payload::Narrow);
+        let more = Shape { all: 3000, ..first };
+        assert!(first.shares_build(&more) && !first.shares_probe(&more));
+        for of_all in [
+            shape(Keys::Holes, 1, Payload::Narrow),
+            shape(Keys::Dense, 2, Payload::Narrow),
+        ] {
+            assert!(!of_all.shares_build(&Shape {
+                all: 3000,
+                ..of_all
+            }));
+        }
+        let strings = shape(Keys::Dense, 1, Payload::Strings);
+        assert!(first.shares_probe(&strings) && !first.shares_build(&strings));
+        let wide = shape(Keys::Dense, 1, Payload::Wide(6));
+        assert!(!first.shares_probe(&wide) && !first.shares_build(&wide));
         let mut tables = Tables::default();
-        let first = tables.make(&shape, 2).unwrap();
-        let second = tables.make(&more, 2).unwrap();
-        assert!(Arc::ptr_eq(&first.build, &second.build));
-        assert!(!Arc::ptr_eq(&first.probe, &second.probe));
+        let one = tables.make(&first, 2).unwrap();
+        let other = tables.make(&more, 2).unwrap();
+        assert!(Arc::ptr_eq(&one.build, &other.build));
+        assert!(!Arc::ptr_eq(&one.probe, &other.probe));
+        let anew = Tables::default().make(&more, 2).unwrap();
+        assert_eq!(other.answers, anew.answers);
     }
 }
