@@ -17,10 +17,12 @@
 //! nodes above need is planned there.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use datafusion::common::{Result, internal_err};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
@@ -28,11 +30,12 @@ use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 use crate::config::{Enabled, HortonConfig};
 
 use super::decision::{Decision, JoinReport, Place};
-use super::dynamic_filter::targets::{FilterTargets, KeyFilter};
+use super::dynamic_filter::targets::{FilterTargets, KeyFilter, holds_any};
 use super::execution::Runs;
 use super::properties;
 use super::side::Side;
 use super::sides::{ReadOrder, Sides};
+use super::stream::with_stack;
 
 /// An equi-join on an OpenCL device or the host, in the place of a `HashJoinExec`.
 ///
@@ -77,6 +80,9 @@ pub struct HortonJoinExec {
     pub(super) runs: Arc<Runs>,
     pub(super) targets: OnceLock<FilterTargets>,
     pub(super) read_order: OnceLock<ReadOrder>,
+    /// Whether a filter of a join above leaves rows out of the left and of the right side when they
+    /// are read; unknown until the rules have seen the whole plan.
+    reached: OnceLock<[bool; 2]>,
     pub(super) properties: Arc<PlanProperties>,
 }
 
@@ -104,6 +110,7 @@ impl HortonJoinExec {
             shown: JoinReport::default(),
             targets: OnceLock::new(),
             read_order: OnceLock::new(),
+            reached: OnceLock::new(),
         }
     }
 
@@ -180,7 +187,34 @@ impl HortonJoinExec {
             },
             targets: OnceLock::new(),
             read_order: OnceLock::new(),
+            reached: self.reached.clone(),
         }
+    }
+
+    /// Notes for the joins of `plan` which of their sides filters of joins above leave rows out of.
+    /// A filter is there when the side that its join reads second is read. So the scans of the
+    /// first one hold it, too, but in vain. `in_time` has the filters of joins above `plan` that are
+    /// there.
+    ///
+    /// # Errors
+    /// The errors of visiting a plan's expressions.
+    pub fn note_filters(plan: &Arc<dyn ExecutionPlan>, in_time: &mut HashSet<u64>) -> Result<()> {
+        let Some(join) = Self::downcast(plan.as_ref()) else {
+            let mut children = plan.children().into_iter();
+            return children.try_for_each(|child| Self::note_filters(child, in_time));
+        };
+        let [left, right] = Side::BOTH.map(|side| holds_any(join.input(side), in_time));
+        // Copies of a plan that was seen before keep what was found.
+        let _ = join.reached.set([left?, right?]);
+        let first = join.read_order()?.planned();
+        with_stack(|| Self::note_filters(join.input(first), in_time))?;
+        let second = first.other();
+        let own = join.filters[second as usize].iter();
+        let own: Vec<u64> = own.filter_map(|f| f.filter.expression_id()).collect();
+        in_time.extend(&own);
+        with_stack(|| Self::note_filters(join.input(second), in_time))?;
+        own.iter().for_each(|id| _ = in_time.remove(id));
+        Ok(())
     }
 
     /// Returns the order in which the sides are read, found out once.
@@ -194,22 +228,30 @@ impl HortonJoinExec {
         let order = match self.sides() {
             Sides::Fixed(side) => ReadOrder::Known(side),
             Sides::Open => {
-                let found;
-                let targets = match self.targets.get() {
-                    Some(targets) => targets,
-                    // EXPLAIN asks before the join is executed.
-                    None => {
-                        let inputs = [self.stock.left(), self.stock.right()];
-                        let filters = [self.filters[0].as_slice(), self.filters[1].as_slice()];
-                        found = FilterTargets::new(inputs, filters, false)?;
-                        &found
-                    }
+                let reached = match self.reached.get() {
+                    Some(reached) => *reached,
+                    None => self.held_from_above()?,
                 };
-                let reached = Side::BOTH.map(|side| targets.side(side).is_reached);
                 ReadOrder::of(&self.stock, reached)
             }
         };
         Ok(*self.read_order.get_or_init(|| order))
+    }
+
+    /// Returns whether scans of the left and of the right side hold a filter of a join above.
+    fn held_from_above(&self) -> Result<[bool; 2]> {
+        let found;
+        let targets = match self.targets.get() {
+            Some(targets) => targets,
+            // EXPLAIN asks before the join is executed.
+            None => {
+                let inputs = [self.stock.left(), self.stock.right()];
+                let filters = [self.filters[0].as_slice(), self.filters[1].as_slice()];
+                found = FilterTargets::new(inputs, filters, false)?;
+                &found
+            }
+        };
+        Ok(Side::BOTH.map(|side| targets.side(side).is_reached))
     }
 
     /// Returns which sides may be built.

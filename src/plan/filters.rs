@@ -128,7 +128,9 @@ impl PhysicalOptimizerRule for RemoveUnusedFilterNodes {
             }
             Ok(TreeNodeRecursion::Continue)
         })?;
-        remove_unused(plan, &of_joins)
+        let plan = remove_unused(plan, &of_joins)?;
+        HortonJoinExec::note_filters(&plan, &mut HashSet::new())?;
+        Ok(plan)
     }
 
     fn name(&self) -> &str {
