@@ -33,6 +33,7 @@ mod device_startup;
 pub mod error;
 mod join;
 mod keys;
+mod output_batches;
 mod parallel;
 mod plan;
 mod plan_nodes;

@@ -9,7 +9,6 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::compute::BatchCoalescer;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_err};
@@ -29,6 +28,7 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
+use crate::output_batches::OutputBatches;
 use crate::scan::one_child::with_properties_of;
 
 use super::filter_stream::{FilterStream, ScanMetrics};
@@ -143,12 +143,11 @@ impl ExecutionPlan for DynamicFilterExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let rows = context.session_config().batch_size().max(1);
+        let rows = context.session_config().batch_size();
         let schema = self.schema();
         let metrics = ScanMetrics::new(&self.metrics, partition);
         let input = self.input.execute(partition, context)?;
-        let output = BatchCoalescer::new(Arc::clone(&schema), rows)
-            .with_biggest_coalesce_batch_size(Some(rows.div_ceil(2)));
+        let output = OutputBatches::new(Arc::clone(&schema), rows);
         let filters = (self.filters.as_slice(), self.predicate.as_ref());
         let filtering = FilterStream::new(input, filters, output, metrics);
         let stream = futures::stream::try_unfold(filtering, |mut filtering| async move {

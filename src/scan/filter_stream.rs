@@ -23,7 +23,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
-use arrow::compute::{BatchCoalescer, and, filter_record_batch, prep_null_mask_filter};
+use arrow::compute::{and, filter_record_batch, prep_null_mask_filter};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::Operator;
@@ -35,6 +35,7 @@ use datafusion::physical_plan::metrics::{
 use futures::TryStreamExt;
 
 use crate::keys::membership::InFilterExpr;
+use crate::output_batches::OutputBatches;
 
 /// Batches that a filter pauses at most: of a useless one, one batch of 129 is tested.
 const PAUSE_BATCHES_MAX: usize = 128;
@@ -212,7 +213,7 @@ pub struct FilterStream {
     /// `None` once it has ended.
     input: Option<SendableRecordBatchStream>,
     filters: Vec<Filter>,
-    output: BatchCoalescer,
+    output: OutputBatches,
     wait: Wait,
     metrics: ScanMetrics,
 }
@@ -250,7 +251,7 @@ impl FilterStream {
     pub fn new(
         input: SendableRecordBatchStream,
         (filters, predicate): (&[Arc<dyn PhysicalExpr>], Option<&Arc<dyn PhysicalExpr>>),
-        output: BatchCoalescer,
+        output: OutputBatches,
         metrics: ScanMetrics,
     ) -> Self {
         Self {
@@ -272,7 +273,7 @@ impl FilterStream {
     /// The scan's; those of evaluating a filter.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(batch) = self.output.next_completed_batch() {
+            if let Some(batch) = self.output.next_completed() {
                 return Ok(Some(batch.record_output(&self.metrics.baseline)));
             }
             let Some(input) = &mut self.input else {
@@ -282,7 +283,7 @@ impl FilterStream {
                 Some(batch) => self.push(batch)?,
                 None => {
                     self.input = None;
-                    self.output.finish_buffered_batch()?;
+                    self.output.finish_buffered()?;
                 }
             }
         }
@@ -295,13 +296,13 @@ impl FilterStream {
         self.metrics.input_rows.add(batch.num_rows());
         let (batch, mask) = self.test(batch)?;
         match mask {
-            Some(mask) => self.output.push_batch_with_filter(batch, &mask)?,
-            None => self.output.push_batch(batch)?,
+            Some(mask) => self.output.push_filtered(batch, &mask)?,
+            None => self.output.push(batch)?,
         }
-        if self.output.has_completed_batch() || self.output.is_empty() {
+        if self.output.has_completed() || !self.output.has_buffered() {
             self.wait.batches = 0;
         } else if self.wait.ends() {
-            self.output.finish_buffered_batch()?;
+            self.output.finish_buffered()?;
         }
         Ok(())
     }

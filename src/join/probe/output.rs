@@ -15,7 +15,7 @@ use arrow::buffer::BooleanBuffer;
 use arrow::compute::take;
 use datafusion::common::JoinType;
 use datafusion::common::cast::as_boolean_array;
-use datafusion::physical_plan::coalesce::{LimitedBatchCoalescer, PushBatchStatus};
+use datafusion::physical_plan::coalesce::PushBatchStatus;
 use tracing::trace_span;
 
 use crate::error::Result;
@@ -26,6 +26,7 @@ use crate::join::metrics::JoinMetrics;
 use crate::join::output::row_pairs::Pairs;
 use crate::join::rows::{BuildRow, RowLocations, Source};
 use crate::keys::verify::{Selected, equal_pairs, equal_strings, equal_views};
+use crate::output_batches::OutputBatches;
 
 use super::chunk::{Chunk, ProbeBatch};
 use super::spec::ProbeSpec;
@@ -33,7 +34,9 @@ use super::spec::ProbeSpec;
 /// The output of one probe stream: results of lookups in, output batches out.
 pub struct ProbeOutput {
     spec: Arc<ProbeSpec>,
-    batches: LimitedBatchCoalescer,
+    batches: OutputBatches,
+    /// Rows until the LIMIT in the join; `None` without one.
+    left: Option<usize>,
     metrics: JoinMetrics,
 }
 
@@ -42,7 +45,8 @@ impl ProbeOutput {
     pub fn new(spec: Arc<ProbeSpec>, metrics: JoinMetrics) -> Self {
         let schema = Arc::clone(&spec.output.schema);
         Self {
-            batches: LimitedBatchCoalescer::new(schema, spec.batch_size, spec.fetch),
+            batches: OutputBatches::new(schema, spec.batch_size),
+            left: spec.fetch,
             spec,
             metrics,
         }
@@ -50,7 +54,7 @@ impl ProbeOutput {
 
     /// Returns the next batch that is full, or the last one.
     pub fn next_batch(&mut self) -> Option<RecordBatch> {
-        self.batches.next_completed_batch()
+        self.batches.next_completed()
     }
 
     /// Ends the output: rows of a batch that is not full come, too.
@@ -58,7 +62,7 @@ impl ProbeOutput {
     /// # Errors
     /// Arrow's errors.
     pub fn finish(&mut self) -> Result<()> {
-        Ok(self.batches.finish()?)
+        Ok(self.batches.finish_buffered()?)
     }
 
     /// Returns the first pair of the window that `chunk` needs before it is emitted further; `None`
@@ -337,17 +341,18 @@ impl ProbeOutput {
         (emitted.into_iter().map(BuildRow).collect(), next..end)
     }
 
-    /// Hands rows to the output, which passes a large batch on as it is: so no more than a
-    /// batch's rows at a time.
+    /// Hands rows to the output, up to the LIMIT, no more than a batch's rows at a time.
     fn push(&mut self, batch: RecordBatch) -> Result<PushBatchStatus> {
         let _work = trace_span!("coalesce output").entered();
-        let (rows, size) = (batch.num_rows(), self.spec.batch_size);
+        let size = self.spec.batch_size;
+        let rows = batch.num_rows().min(self.left.unwrap_or(usize::MAX));
         for at in (0..rows).step_by(size) {
-            let part = batch.slice(at, size.min(rows - at));
-            if self.batches.push_batch(part)? == PushBatchStatus::LimitReached {
-                return Ok(PushBatchStatus::LimitReached);
-            }
+            self.batches.push(batch.slice(at, size.min(rows - at)))?;
         }
-        Ok(PushBatchStatus::Continue)
+        self.left = self.left.map(|left| left - rows);
+        Ok(match self.left {
+            Some(0) => PushBatchStatus::LimitReached,
+            _ => PushBatchStatus::Continue,
+        })
     }
 }
