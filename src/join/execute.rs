@@ -120,12 +120,14 @@ impl Build {
             Side::Right => right,
         };
         let mut oriented = node.oriented(chosen.side)?;
-        if let Some(report) = report {
-            let batches = chosen.build.batches();
-            node.publish_filters(report, &oriented, &batches)
-                .instrument(trace_span!("make filters"))
-                .await?;
-        }
+        let filters = match report {
+            Some(report) => {
+                let batches = chosen.build.batches();
+                let published = node.publish_filters(report, &oriented, &batches);
+                published.instrument(trace_span!("make filters")).await?
+            }
+            None => None,
+        };
         let ended = chosen.side;
         let ChosenSide {
             side,
@@ -152,6 +154,7 @@ impl Build {
                     Side::Right => left,
                 }),
             partitioning: self.partitioning,
+            filters,
             shown: node.shown,
         };
         let join = preparation.prepare(build.collect(), probe).await?;

@@ -21,6 +21,11 @@
 //!
 //! A filter is never needed for right rows: it may be missing (a build was dropped, the memory
 //! pool refused the set) or late.
+//!
+//! A set spares what lies between the scan and the join. Where nothing does, and a device that is
+//! no CPU looks the keys up, it spares nothing: the host would test each key in its own memory, and
+//! copy rows that the join gathers once more. So the [sets go](FilterAccumulator::drop_sets) then,
+//! and bounds stay.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -31,7 +36,7 @@ use datafusion::common::NullEquality;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExprRef;
-use datafusion::physical_expr::expressions::{InListExpr, lit};
+use datafusion::physical_expr::expressions::{DynamicFilterPhysicalExpr, InListExpr, lit};
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::metrics::Time;
 use futures::future::BoxFuture;
@@ -75,11 +80,23 @@ pub struct FilterAccumulator {
     waiting: MemoryReservation,
     /// Reports of all builds: `None` until one reports, `Some(None)` if it was dropped.
     reports: Mutex<Vec<Option<Option<BuildKeys>>>>,
+    /// Filters whose sets may go, with what is left of them then.
+    without_sets: Mutex<Vec<(Arc<DynamicFilterPhysicalExpr>, PhysicalExprRef)>>,
+    /// True if each row that passes is probed next.
+    is_next_to_scan: bool,
     /// Number of builds.
     count: usize,
     /// Builds that a stream was asked for so far; `None` once all of them go on.
     builds: Mutex<Option<Vec<Driver>>>,
     complete: watch::Sender<bool>,
+}
+
+/// What a filter tests.
+struct Predicate {
+    /// Bounds and a list of values, by which files are pruned.
+    pruning: Option<PhysicalExprRef>,
+    /// The set of the values, by which rows are tested. It excludes all that `pruning` does.
+    set: Option<Arc<InFilterExpr>>,
 }
 
 /// A future that drives a build; `None` if the build is gone. Holds the build weakly, as that owns
@@ -123,6 +140,8 @@ impl FilterAccumulator {
             waiting: memory.new_empty(),
             memory,
             reports: Mutex::new(vec![None; builds]),
+            without_sets: Mutex::default(),
+            is_next_to_scan: targets.is_next_to_scan,
             count: builds,
             builds: Mutex::new(Some(Vec::new())),
             complete: watch::Sender::new(false),
@@ -199,12 +218,19 @@ impl FilterAccumulator {
 
     async fn update(&self, build_keys: &BuildKeys) -> Result<()> {
         for filter in &self.filters {
-            let (predicate, set) = match filter.keys.as_slice() {
+            let Predicate { pruning, set } = match filter.keys.as_slice() {
                 [key] => self.predicate(filter, *key, build_keys).await?,
                 _ => self.predicate_over_all(filter, build_keys).await?,
             };
-            log::debug!("filter of {} build rows: {predicate}", build_keys.rows);
             let slot = set.as_ref().map(|set| Arc::clone(set.slot()));
+            let of_set = set.map(|set| set as PhysicalExprRef);
+            if of_set.is_some() {
+                let rest = pruning.clone().unwrap_or_else(|| lit(true));
+                lock(&self.without_sets).push((Arc::clone(&filter.filter), rest));
+            }
+            let predicate = [pruning, of_set].into_iter().flatten().reduce(and);
+            let predicate = predicate.unwrap_or_else(|| lit(true));
+            log::debug!("filter of {} build rows: {predicate}", build_keys.rows);
             // Not held over an await: the execution ends with its streams.
             let Some(publisher) = self.publisher.upgrade() else {
                 break;
@@ -214,6 +240,22 @@ impl FilterAccumulator {
         Ok(())
     }
 
+    /// Takes the sets out of the filters, as a device looks all keys up that it is sent. A set stays
+    /// where it spares work between the scan and the join, or where several builds have it together.
+    ///
+    /// # Errors
+    /// If a filter cannot be set.
+    pub fn drop_sets(&self) -> Result<()> {
+        if !self.is_next_to_scan || self.count > 1 {
+            return Ok(());
+        }
+        let Some(publisher) = self.publisher.upgrade() else {
+            return Ok(());
+        };
+        let mut without_sets = std::mem::take(&mut *lock(&self.without_sets)).into_iter();
+        without_sets.try_for_each(|(filter, rest)| Ok(publisher.publish(&filter, rest, None)?))
+    }
+
     /// Returns the predicate that key number `number` of a probe row must satisfy to meet a build
     /// row.
     async fn predicate(
@@ -221,14 +263,17 @@ impl FilterAccumulator {
         filter: &KeyFilter,
         number: usize,
         build_keys: &BuildKeys,
-    ) -> Result<(PhysicalExprRef, Option<Arc<InFilterExpr>>)> {
+    ) -> Result<Predicate> {
         let probe_schema = self.join.right().schema();
         let key = self.probe_key(number);
         let keys = columns_of(build_keys, &filter.keys);
         let nulls = count_nulls(&keys);
         let nulls_pass = self.nulls_pass(nulls) && key.nullable(&probe_schema)?;
         if nulls == build_keys.rows {
-            return Ok((or_null(lit(false), &key, nulls_pass), None));
+            return Ok(Predicate {
+                pruning: Some(or_null(lit(false), &key, nulls_pass)),
+                set: None,
+            });
         }
         let of_key = key.data_type(&probe_schema)?;
         let bounds = bounds((&key, &of_key), &keys, self.width()).await?;
@@ -244,9 +289,7 @@ impl FilterAccumulator {
             None
         };
         let set = set.map(|set| Arc::new(InFilterExpr::new(vec![key], set, nulls_pass)));
-        let of_set = set.as_ref().map(|set| Arc::clone(set) as PhysicalExprRef);
-        let predicate = [pruning, of_set].into_iter().flatten().reduce(and);
-        Ok((predicate.unwrap_or_else(|| lit(true)), set))
+        Ok(Predicate { pruning, set })
     }
 
     /// Returns the predicate that the keys of `filter` together must satisfy. Bounds of each of
@@ -255,20 +298,20 @@ impl FilterAccumulator {
         &self,
         filter: &KeyFilter,
         build_keys: &BuildKeys,
-    ) -> Result<(PhysicalExprRef, Option<Arc<InFilterExpr>>)> {
+    ) -> Result<Predicate> {
         let keys = columns_of(build_keys, &filter.keys);
         let set = if self.makes_set(filter, build_keys) {
             self.set(&keys, &filter.keys).await?
         } else {
             None
         };
-        let Some(set) = set else {
-            return Ok((lit(true), None));
-        };
         let nulls_pass = self.nulls_pass(count_nulls(&keys));
         let columns = filter.keys.iter().map(|number| self.probe_key(*number));
-        let set = Arc::new(InFilterExpr::new(columns.collect(), set, nulls_pass));
-        Ok((Arc::clone(&set) as PhysicalExprRef, Some(set)))
+        let of_columns = |set| Arc::new(InFilterExpr::new(columns.collect(), set, nulls_pass));
+        Ok(Predicate {
+            pruning: None,
+            set: set.map(of_columns),
+        })
     }
 
     /// Returns the probe side's key `number`.
@@ -379,22 +422,26 @@ fn merge(all: &[BuildKeys]) -> Option<BuildKeys> {
 
 impl BuildReport {
     /// Reports the keys of a build; the time for that is added to `time`. The last one to report
-    /// updates the filters.
+    /// updates the filters. Returns what has them.
     ///
     /// # Errors
     /// If the filter's expressions cannot be made.
-    pub async fn report(mut self, build_keys: BuildKeys, time: &Time) -> Result<()> {
+    pub async fn report(
+        mut self,
+        build_keys: BuildKeys,
+        time: &Time,
+    ) -> Result<Arc<FilterAccumulator>> {
         let _timer = time.timer();
         // If this is dropped, the guard ends the filters. If it is left in the middle of a poll,
         // whoever waits for the filters has this build go on.
         self.reported = true;
-        let build_keys = self.accumulator.kept(build_keys);
-        let Some(all) = self.accumulator.note(self.partition, build_keys) else {
-            return Ok(());
-        };
-        CompletionGuard(Arc::clone(&self.accumulator))
-            .publish(all)
-            .await
+        let accumulator = Arc::clone(&self.accumulator);
+        let build_keys = accumulator.kept(build_keys);
+        if let Some(all) = accumulator.note(self.partition, build_keys) {
+            let guard = CompletionGuard(Arc::clone(&accumulator));
+            guard.publish(all).await?;
+        }
+        Ok(accumulator)
     }
 }
 
@@ -430,7 +477,7 @@ mod tests {
     use arrow::array::Int64Array;
     use arrow::datatypes::{Field, Schema};
     use datafusion::common::JoinType;
-    use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr};
+    use datafusion::physical_expr::expressions::Column;
     use datafusion::physical_plan::empty::EmptyExec;
     use datafusion::physical_plan::joins::HashJoinExecBuilder;
 

@@ -54,6 +54,8 @@ pub struct SideTargets {
     pub is_pruned: bool,
     /// Build rows up to which sets are worth their time; `None` if unknown.
     pub most_rows: Option<usize>,
+    /// True if each row that the join's own filters let through is probed next.
+    pub is_next_to_scan: bool,
 }
 
 impl FilterTargets {
@@ -82,6 +84,7 @@ impl FilterTargets {
                     true => most_rows(build, probe, &held)?,
                     false => Some(0),
                 },
+                is_next_to_scan: only_leaf(probe).is_some(),
                 held,
             })
         };

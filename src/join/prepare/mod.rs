@@ -30,13 +30,13 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use tracing::{Instrument, trace_span};
 
 use crate::config::HortonConfig;
-use crate::device::{Device, Placed};
+use crate::device::{Device, DeviceKind, Placed};
 use crate::error::{DeviceError, Error, Result};
 use crate::join::build_side::builder;
 use crate::join::build_side::keyed::evaluate_keys;
 use crate::join::build_side::side::BuildSide;
 use crate::join::decision::{BuildId, Decision, HostReason, JoinReport, Place};
-use crate::join::dynamic_filter::accumulator::{BuildKeys, BuildReport};
+use crate::join::dynamic_filter::accumulator::{BuildKeys, BuildReport, FilterAccumulator};
 use crate::join::input::buffered::{BufferedInput, ReadOutcome};
 use crate::join::input::build_batches::BuildBatches;
 use crate::join::input::coalesce::coalesce;
@@ -101,7 +101,7 @@ pub enum EarlierBuild {
 
 impl JoinContext {
     /// Reports the keys of the build side's `batches` to scans of the probe side of the join
-    /// `oriented`.
+    /// `oriented`. Returns what has the filters; `None` if there was no memory for the keys.
     ///
     /// # Errors
     /// The errors of evaluating keys, and those of [`BuildReport::report`].
@@ -110,7 +110,7 @@ impl JoinContext {
         report: BuildReport,
         oriented: &OrientedJoin,
         batches: &[RecordBatch],
-    ) -> Result<()> {
+    ) -> Result<Option<Arc<FilterAccumulator>>> {
         let on = oriented.join().on().iter();
         let on: Vec<_> = on.map(|(key, _)| Arc::clone(key)).collect();
         // Held until the sets are made.
@@ -119,7 +119,7 @@ impl JoinContext {
             Ok(keys) => keys,
             Err(error) if error.is_pool_memory() => {
                 log::debug!("no room for the keys of a filter: {error}");
-                return Ok(());
+                return Ok(None);
             }
             Err(error) => return Err(error),
         };
@@ -131,7 +131,7 @@ impl JoinContext {
         };
         let time = MetricBuilder::new(&self.shown.metrics);
         let time = time.subset_time("filter_time", self.partition);
-        report.report(build_keys, &time).await
+        report.report(build_keys, &time).await.map(Some)
     }
 }
 
@@ -149,6 +149,8 @@ pub struct JoinPreparation {
     pub reopen: Option<Reopen>,
     /// The way in which an earlier build partitioned the rows on the host.
     pub partitioning: Option<(HostPartitioning, HostReason)>,
+    /// The filters of scans of the probe side, if there are any.
+    pub filters: Option<Arc<FilterAccumulator>>,
     /// The record that the node shows.
     pub shown: JoinReport,
 }
@@ -221,6 +223,11 @@ impl JoinPreparation {
             let reason = match self.build_on(&placed, rows, probe.len()).await? {
                 Ok(built) => {
                     self.transfer_memory(&built, &kept);
+                    if placed.info().kind != DeviceKind::Cpu
+                        && let Some(filters) = &self.filters
+                    {
+                        filters.drop_sets()?;
+                    }
                     return Ok(self.prepared(&placed, *built, probe, self.at));
                 }
                 Err(reason) => reason,

@@ -109,6 +109,7 @@ impl Phase {
             partitions: None,
             reopen: None,
             partitioning: None,
+            filters: None,
             shown: node.shown.for_spill_partitions(),
         };
         Box::pin(preparation.prepare(build, probe)).await

@@ -12,6 +12,7 @@ mod cache;
 pub mod child;
 #[cfg(debug_assertions)]
 mod exit;
+mod filters;
 mod queue_threads;
 mod self_test;
 mod several;
