@@ -1,9 +1,9 @@
-//! Output batches of about the session's size: small ones are gathered, large ones stay as they are.
+//! Output batches of about the session's size: small ones are gathered, large ones stay.
 //!
 //! ```text
 //!  came    8192  8192  100  8192  8192  30  50  8192
 //!  goes    8192  8192  100  8192  8192  80      8192       no large one is copied
-//!  arrow   8192  8192  8192    8192   …                    cut and copied from the first short one on
+//!  arrow   8192  8192  8192    8192   …                    all cut and copied, once one was short
 //! ```
 //!
 //! Arrow's coalescer passes a large batch on while it has nothing buffered. After one short batch,
@@ -53,7 +53,7 @@ impl OutputBatches {
         self.batches.push_batch_with_filter(batch, mask)
     }
 
-    /// Completes a batch of what is buffered, if the next rows are `rows` that are to stay together.
+    /// Completes a batch of what is buffered, if the next `rows` rows are to stay together.
     fn make_way_for(&mut self, rows: usize) -> Result<()> {
         if rows > self.large && self.has_buffered() {
             self.batches.finish_buffered_batch()?;

@@ -14,8 +14,9 @@
 //! and a scan of Parquet files prunes only files, row groups and pages by them. Joins are then fed
 //! ten to a hundred times the rows that matter. So a rule puts a node ([`exec`]) above
 //! each scan just before DataFusion's own rule hands filters out. It keeps those of joins and
-//! applies them to each batch as far as that pays ([`filter_stream`]), together with the cheap part
-//! of a filter node's predicate above ([`comparisons`]). A filter tests only what cannot fail ([`infallible`]), on its way down, too ([`pushdown_guard`]). Where none arrived the
+//! applies them to each batch as far as that pays ([`filter_stream`]). Comparisons of a filter node
+//! above are tested with them ([`comparisons`]). A filter tests only what cannot fail
+//! ([`infallible`]), on its way down, too ([`pushdown_guard`]). Where none arrived the
 //! node goes again. A node of its own serves scans of any kind, and leaves the scan visible to code
 //! that looks for it; a wrapper inside `DataSourceExec` would hide it. ([`cached_statistics`] is
 //! such a wrapper, for as long as a query is planned.)

@@ -240,8 +240,9 @@ impl FilterAccumulator {
         Ok(())
     }
 
-    /// Takes the sets out of the filters, as a device looks all keys up that it is sent. A set stays
-    /// where it spares work between the scan and the join, or where several builds have it together.
+    /// Takes the sets out of the filters, as a device looks all keys up that it is sent. A set
+    /// stays where it spares work between the scan and the join. It also does where several builds
+    /// have it together.
     ///
     /// # Errors
     /// If a filter cannot be set.

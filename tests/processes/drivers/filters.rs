@@ -41,7 +41,10 @@ async fn a_set_goes_where_the_device_looks_all_rows_of_the_scan_up() {
     .await;
     assert!(rows.contains("1000") && rows.contains("34965000"), "{rows}");
     let all = filters.join("\n");
-    assert!(all.contains("<= 69930") && !all.contains("IN bitmap"), "{all}");
+    assert!(
+        all.contains("<= 69930") && !all.contains("IN bitmap"),
+        "{all}"
+    );
 
     let (rows, filters) = ran(
         &session,
