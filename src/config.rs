@@ -275,6 +275,11 @@ impl HortonConfig {
         }
     }
 
+    /// Returns whether the session leaves it to joins whether they run on a device.
+    pub fn is_left_to_joins(&self) -> bool {
+        self.enabled == Enabled::Auto && self.min_build_rows == 0
+    }
+
     /// Returns how a join of this session indexes its keys. Each join has a seed of its own, as the
     /// keys are the user's.
     pub fn index_config(&self) -> IndexConfig {

@@ -38,6 +38,9 @@ pub enum HostReason {
         /// Rows of the probe side from which so few build rows go to the device.
         wanted: usize,
     },
+    /// `auto`: both sides are hashed by the keys already, as aggregates are. The host joins each
+    /// partition of one side with that of the other, as they are.
+    HashedByKeys,
     /// `auto`: devices are being opened. There may be none.
     Opening,
     /// `auto`: the device's kernels are being compiled and tested.
@@ -62,6 +65,7 @@ impl fmt::Display for HostReason {
                 write!(f, "fewer than horton.min_build_rows = {min_build_rows}")
             }
             HostReason::FewProbeRows { wanted } => write!(f, "fewer than {wanted} rows to probe"),
+            HostReason::HashedByKeys => write!(f, "both sides are hashed by the keys"),
             HostReason::Opening => write!(f, "devices are being opened"),
             HostReason::Compiling => write!(f, "kernels are being compiled"),
             HostReason::NotReady(reason) => write!(f, "{reason}"),

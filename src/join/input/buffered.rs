@@ -155,6 +155,11 @@ impl BufferedInput {
         self.parts.iter().any(|part| part.error.is_some())
     }
 
+    /// Returns the number of its partitions.
+    pub fn partitions(&self) -> usize {
+        self.parts.len()
+    }
+
     /// Returns the input's schema.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema

@@ -151,16 +151,12 @@ impl HostPartitioning {
         probes: usize,
         partitions: Option<usize>,
     ) -> Self {
-        let join = oriented.join();
         let options = &oriented.context().session_config().options().optimizer;
-        let is_large = build.bytes > options.hash_join_single_partition_threshold
-            || build.rows > options.hash_join_single_partition_threshold_rows;
-        let may_partition = is_large && !join.null_aware && join.fetch().is_none();
-        let Some(partitions) = partitions.filter(|n| may_partition && *n > 1) else {
+        let Some(partitions) = partitions.filter(|n| may_partition(oriented, build) && *n > 1)
+        else {
             return HostPartitioning::Collect;
         };
-        let is_hashed = is_hashed_by_keys(join) && [build.parts.len(), probes] == [partitions; 2];
-        if is_hashed && has_room_by_part(build) {
+        if may_keep(oriented, build, probes, Some(partitions)) && has_room_by_part(build) {
             return HostPartitioning::Keep;
         }
         let pool = oriented.context().memory_pool();
@@ -170,6 +166,29 @@ impl HostPartitioning {
         }
         HostPartitioning::Repartition(partitions)
     }
+}
+
+/// Returns whether the host would join `build` in several partitions.
+fn may_partition(oriented: &OrientedJoin, build: &BuildBatches) -> bool {
+    let join = oriented.join();
+    let options = &oriented.context().session_config().options().optimizer;
+    let is_large = build.bytes > options.hash_join_single_partition_threshold
+        || build.rows > options.hash_join_single_partition_threshold_rows;
+    is_large && !join.null_aware && join.fetch().is_none()
+}
+
+/// Returns whether the host would join the partitions of `build` and of `probes` streams in pairs,
+/// as they are, if there is memory for their tables.
+pub fn may_keep(
+    oriented: &OrientedJoin,
+    build: &BuildBatches,
+    probes: usize,
+    partitions: Option<usize>,
+) -> bool {
+    let has_pairs = |n| n > 1 && [build.parts.len(), probes] == [n; 2];
+    may_partition(oriented, build)
+        && partitions.is_some_and(has_pairs)
+        && is_hashed_by_keys(oriented.join())
 }
 
 /// Returns whether both sides are hashed by the same keys, or some of them, in the same order. Rows

@@ -46,7 +46,7 @@ use crate::join::side::Side;
 
 pub use prepared::PreparedJoin;
 
-use host_join::{HostPartitioning, Reopen, host_join};
+use host_join::{HostPartitioning, Reopen, host_join, may_keep};
 use oriented::OrientedJoin;
 use placement::place;
 use shards::{Shards, can_shard};
@@ -171,6 +171,7 @@ impl JoinPreparation {
             return self.on_host(build, probe, reason);
         }
         let placed = match place(&self.oriented, build.rows, &[]).await? {
+            Ok(_) if self.is_hashed(&build, &probe) => Err(HostReason::HashedByKeys),
             Ok(placed) => self.with_probe(placed, build.rows, &mut probe).await?,
             host => host,
         };
@@ -179,6 +180,13 @@ impl JoinPreparation {
             Ok(placed) => self.on_device(placed, build, probe).await,
             Err(reason) => self.on_host(build, probe, reason),
         }
+    }
+
+    /// Returns whether `auto` leaves the join to the host because both sides are hashed by its keys.
+    /// The host's join repartitions nothing then, and its tables are small.
+    fn is_hashed(&self, build: &BuildBatches, probe: &BufferedInput) -> bool {
+        self.oriented.config().is_left_to_joins()
+            && may_keep(&self.oriented, build, probe.partitions(), self.partitions)
     }
 
     /// Returns `placed`, unless the build side has few rows and the probe side ends with few, too.

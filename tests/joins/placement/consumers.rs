@@ -12,7 +12,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
-use horton_join::HortonJoinExec;
+use horton_join::{HortonJoinExec, HostReason};
 
 use super::plans::*;
 use horton_test_support::joins::*;
@@ -456,5 +456,30 @@ fn a_stream_that_is_dropped_keeps_no_other_from_a_large_build_side_s_end() {
         });
         assert_eq!(text(&ended.unwrap().concat()).len(), 0, "{build:?}");
         given_back(&pool, &format!("{build:?}"));
+    }
+}
+
+/// Where rows need not move, the host's join is a match for any device.
+#[test]
+fn by_default_sides_that_are_hashed_by_the_keys_stay_on_the_host() {
+    const ROWS: usize = 1 << 20;
+    side_by_side();
+    let keys: Vec<Option<i64>> = (0..ROWS as i64).map(Some).collect();
+    let side = Side::new(vec![("k", ints(&keys))]).in_batches_of(8192);
+    for is_hashed in [true, false] {
+        let mut case = open(side.clone(), side.clone(), At::Device);
+        case.config.min_build_rows = 0;
+        case.projection = Some(Vec::new());
+        let input = |side: &Side| match is_hashed {
+            true => hashed(side, (&[0], 3)),
+            false => side.exec(),
+        };
+        let (left, right) = (input(&case.build), input(&case.probe));
+        let join = case.put_on_device(case.stock_of(left, right));
+        let found = run(join.clone(), case.context()).unwrap();
+        assert_eq!(found.count(), ROWS);
+        let decisions = join.decisions();
+        let reason = is_hashed.then_some(HostReason::HashedByKeys);
+        assert_eq!(host_reason(only(&decisions)), reason.as_ref());
     }
 }
