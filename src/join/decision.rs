@@ -251,6 +251,7 @@ mod tests {
             KeyType(text()),
             FewRows { min_build_rows: 7 },
             FewProbeRows { wanted: 7 },
+            HashedByKeys,
             Opening,
             Compiling,
             NotReady("no device: ".to_owned()),
@@ -265,6 +266,7 @@ mod tests {
                 KeyType(_)
                 | FewRows { .. }
                 | FewProbeRows { .. }
+                | HashedByKeys
                 | Opening
                 | Compiling
                 | NotReady(_)

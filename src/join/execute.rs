@@ -133,9 +133,10 @@ impl Build {
             side,
             mut build,
             probe,
-        } = match self.may_build_other[ended as usize] {
-            true => chosen.or_smaller(rows).await?,
-            false => chosen,
+        } = if self.may_build_other[ended as usize] {
+            chosen.or_smaller(rows).await?
+        } else {
+            chosen
         };
         if side != ended {
             oriented = node.oriented(side)?;

@@ -148,8 +148,8 @@ impl ExecutionPlan for DynamicFilterExec {
         let metrics = ScanMetrics::new(&self.metrics, partition);
         let input = self.input.execute(partition, context)?;
         let output = OutputBatches::new(Arc::clone(&schema), rows);
-        let filters = (self.filters.as_slice(), self.predicate.as_ref());
-        let filtering = FilterStream::new(input, filters, output, metrics);
+        let filtering = FilterStream::new(input, &self.filters, output, metrics)
+            .with_predicate(self.predicate.as_ref());
         let stream = futures::stream::try_unfold(filtering, |mut filtering| async move {
             let batch = filtering.next().await?;
             Ok(batch.map(|batch| (batch, filtering)))

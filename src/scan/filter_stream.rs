@@ -246,25 +246,27 @@ impl Wait {
 }
 
 impl FilterStream {
-    /// Returns the rows of `input` that pass dynamic filters and a predicate, if there is one, in
-    /// batches of `output`'s size.
+    /// Returns the rows of `input` that pass dynamic `filters`, in batches of `output`'s size.
     pub fn new(
         input: SendableRecordBatchStream,
-        (filters, predicate): (&[Arc<dyn PhysicalExpr>], Option<&Arc<dyn PhysicalExpr>>),
+        filters: &[Arc<dyn PhysicalExpr>],
         output: OutputBatches,
         metrics: ScanMetrics,
     ) -> Self {
         Self {
             input: Some(input),
-            filters: predicate
-                .map(Filter::fixed)
-                .into_iter()
-                .chain(filters.iter().map(Filter::new))
-                .collect(),
+            filters: filters.iter().map(Filter::new).collect(),
             output,
             wait: Wait::new(),
             metrics,
         }
+    }
+
+    /// Returns the same stream, which tests `predicate` together with the filters.
+    #[must_use]
+    pub fn with_predicate(mut self, predicate: Option<&Arc<dyn PhysicalExpr>>) -> Self {
+        self.filters.extend(predicate.map(Filter::fixed));
+        self
     }
 
     /// Returns the next batch.

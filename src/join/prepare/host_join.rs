@@ -177,8 +177,8 @@ fn may_partition(oriented: &OrientedJoin, build: &BuildBatches) -> bool {
     is_large && !join.null_aware && join.fetch().is_none()
 }
 
-/// Returns whether the host would join the partitions of `build` and of `probes` streams in pairs,
-/// as they are, if there is memory for their tables.
+/// Returns whether the host would join the partitions of `build` and of `probes` streams in pairs.
+/// Their tables need memory, too.
 pub fn may_keep(
     oriented: &OrientedJoin,
     build: &BuildBatches,

@@ -182,8 +182,8 @@ impl JoinPreparation {
         }
     }
 
-    /// Returns whether `auto` leaves the join to the host because both sides are hashed by its keys.
-    /// The host's join repartitions nothing then, and its tables are small.
+    /// Returns whether `auto` leaves the join to the host: both sides are hashed by its keys. The
+    /// host's join repartitions nothing then, and its tables are small.
     fn is_hashed(&self, build: &BuildBatches, probe: &BufferedInput) -> bool {
         self.oriented.config().is_left_to_joins()
             && may_keep(&self.oriented, build, probe.partitions(), self.partitions)
