@@ -4,6 +4,7 @@
 //! ```text
 //!  is_scan          a leaf that reads rows            filter nodes stand above it
 //!  is_row_filter    rows come through once or not     sizes and filters of a scan below hold above
+//!  passes_rows      rows come through as they are     nothing is spared by leaving some out
 //!  has_filter       a filter or a LIMIT leaves rows out   how much a scan spares others
 //!  executes_inputs  polls its inputs itself, once     joins below may begin to build early
 //!  names_by_place   output columns are inputs' by place, whatever their names
@@ -15,8 +16,8 @@ use std::sync::Arc;
 
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{DynamicFilterTracking, split_conjunction};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -30,6 +31,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::work_table::WorkTableExec;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 /// Returns whether `node` is a scan of any kind: a leaf that reads rows. A recursive query's work
 /// table is none. It has the rows of one step, for which a filter is published again in each step.
@@ -48,6 +50,25 @@ pub fn is_row_filter(node: &dyn ExecutionPlan) -> bool {
             || node.is::<CoalescePartitionsExec>()
             || node.is::<CooperativeExec>()
             || node.is::<SortExec>())
+}
+
+/// Returns whether rows of `node`'s one input come through all of them, with no work for each of
+/// them: a change of partitions without a hash, or of the order of columns.
+pub fn passes_rows(node: &dyn ExecutionPlan) -> bool {
+    let keeps_rows = node.downcast_ref::<RepartitionExec>().is_some_and(|node| {
+        matches!(
+            node.partitioning(),
+            Partitioning::RoundRobinBatch(_) | Partitioning::UnknownPartitioning(_)
+        )
+    });
+    let has_columns_alone = node
+        .downcast_ref::<ProjectionExec>()
+        .is_some_and(|node| node.expr().iter().all(|column| column.expr.is::<Column>()));
+    node.fetch().is_none()
+        && (keeps_rows
+            || has_columns_alone
+            || node.is::<CoalescePartitionsExec>()
+            || node.is::<CooperativeExec>())
 }
 
 /// Returns whether some row of the tables below `plan` is left out by a filter or a LIMIT, which is

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{Result, internal_err};
+use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -38,6 +39,7 @@ use super::prepare::host_join::{HostPartitioning, Reopen};
 use super::prepare::{EarlierBuild, JoinContext, JoinPreparation, clone_for_stream};
 use super::spill::plan::files;
 use super::spill::spilled::Spilled;
+use crate::join::concat::size::ARRAYS_MAX;
 use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumulator};
 use crate::join::dynamic_filter::publisher::FilterPublisher;
 use crate::join::dynamic_filter::targets::FilterTargets;
@@ -45,6 +47,7 @@ use crate::join::input::buffered::BufferedInput;
 use crate::join::input::choose_build_side::{
     Chosen, ChosenSide, FirstRead, Input, IsEmpty, choose_build_side,
 };
+use crate::join::input::coalesce::coalesce;
 use crate::join::prepare::oriented::OrientedJoin;
 use crate::join::read_ahead::{FilteredInput, is_found_empty};
 use crate::join::side::Side;
@@ -105,7 +108,7 @@ impl Build {
         let (pool, rows) = (node.context.memory_pool(), node.config.knobs.sample_rows);
         let chosen = choose_build_side(sides, first.await?, pool, rows, &disk).await?;
         node.shown.begin(node.partition);
-        let chosen = match chosen {
+        let mut chosen = match chosen {
             Chosen::Side(chosen) => chosen,
             // The filters stay as they are: they let everything through.
             Chosen::Refused { inputs, error } => {
@@ -119,25 +122,27 @@ impl Build {
             Side::Left => left,
             Side::Right => right,
         };
-        let mut oriented = node.oriented(chosen.side)?;
-        let filters = match report {
-            Some(report) => {
-                let batches = chosen.build.batches();
-                let published = node.publish_filters(report, &oriented, &batches);
-                published.instrument(trace_span!("make filters")).await?
-            }
-            None => None,
-        };
         let ended = chosen.side;
-        let ChosenSide {
-            side,
-            mut build,
-            probe,
-        } = if self.may_build_other[ended as usize] {
-            chosen.or_smaller(rows).await?
-        } else {
-            chosen
-        };
+        let mut oriented = node.oriented(ended)?;
+        let filters;
+        let batches = chosen.build.batches();
+        let (side, build, probe) =
+            if self.may_build_other[ended as usize] && batches.len() <= ARRAYS_MAX {
+                filters = node.publish_filters(report, &oriented, &batches).await?;
+                let ChosenSide {
+                    side,
+                    mut build,
+                    probe,
+                } = chosen.or_smaller(rows).await?;
+                (side, build.collect(), probe)
+            } else {
+                // Of small batches a filter takes longer.
+                let build = coalesce(chosen.build.collect(), oriented.width()).await?;
+                filters = node
+                    .publish_filters(report, &oriented, &build.batches)
+                    .await?;
+                (ended, build, chosen.probe)
+            };
         if side != ended {
             oriented = node.oriented(side)?;
         }
@@ -146,7 +151,8 @@ impl Build {
             build: side,
             at: node.at(None),
             partitions: self.partitions,
-            // The rows of a side that ended second are partners of one read of the first.
+            // The rows of a side that ended second are partners of one read of the first. Another
+            // read may have rows whose partners were left out.
             reopen: self
                 .reopen
                 .filter(|_| side == ended)
@@ -158,7 +164,7 @@ impl Build {
             filters,
             shown: node.shown,
         };
-        let join = preparation.prepare(build.collect(), probe).await?;
+        let join = preparation.prepare(build, probe).await?;
         Ok(Arc::new(OpenedJoin::Whole(join, side)))
     }
 }
@@ -324,7 +330,7 @@ impl<'a> Execution<'a> {
             sides,
             first: first.boxed(),
             reports: reports.map(|report| report.map(|(report, _)| report)),
-            may_build_other: may_build_other.map(|may| may && sides == Sides::Open),
+            may_build_other,
             partitions: self.join.host_partitions(),
             reopen: self.reopen(),
             partitioning: None,
@@ -347,14 +353,21 @@ impl<'a> Execution<'a> {
 
     /// Returns whether the other side may be read, and built, once `ended` has ended: its tables
     /// have no more rows than a first read, and the keys of `ended` filter them. Builds of single
-    /// partitions cannot, as filters wait for the last of them.
+    /// partitions cannot, as filters wait for the last of them. Nor do they under a limit on
+    /// memory: a later execution would build that side unfiltered, and might not find the room.
     fn may_build_other(self, ended: Side) -> Result<bool> {
+        let is_limited = !matches!(
+            self.context.memory_pool().memory_limit(),
+            MemoryLimit::Infinite
+        );
+        if is_limited || self.join.is_partitioned() || self.join.sides() != Sides::Open {
+            return Ok(false);
+        }
         let other = ended.other();
         let mut filters = self.targets()?.side(other).held.iter();
-        let rows = rows_below(self.join.input(other));
-        Ok(!self.join.is_partitioned()
-            && filters.any(|filter| filter.is_evaluated)
-            && rows.is_some_and(|rows| rows <= self.join.config.knobs.sample_rows))
+        Ok(filters.any(|filter| filter.is_evaluated)
+            && rows_below(self.join.input(other))
+                .is_some_and(|rows| rows <= self.join.config.knobs.sample_rows))
     }
 
     /// Returns the input of build `partition` on `side`. Its read begins if it is first and waits
@@ -455,7 +468,7 @@ impl<'a> Execution<'a> {
                 None => (left, None),
             };
             if let Some(partitioning) = partitioning {
-                // Rows that stayed in the partitions of the probe side stay there.
+                // Where the first build moved no rows to partitions by their keys, this one must not.
                 build.partitions = build.partitions.filter(|_| partitioning.is_some());
                 build.partitioning = partitioning;
             }

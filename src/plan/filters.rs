@@ -246,7 +246,11 @@ fn with_predicate(
     let children = node.children();
     match children.as_slice() {
         [child] if node.is::<RepartitionExec>() => {
-            let child = with_predicate(Arc::clone(child), predicate)?;
+            let before = *child;
+            let child = with_predicate(Arc::clone(before), predicate)?;
+            if Arc::ptr_eq(&child, before) {
+                return Ok(node);
+            }
             let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
             Arc::clone(&node).replace_children(vec![child], options)
         }

@@ -13,21 +13,68 @@
 //! what they leave, and copies rows once. The filter node stays, and tests the survivors again:
 //! plans are read by other code, which looks for it.
 //!
-//! A comparison never fails, and draws no random number. It was evaluated for all rows before there
-//! were dynamic filters. So no row is tested by what the plan keeps from it.
+//! A comparison never fails and draws no random number. But another conjunct may fail, and AND
+//! evaluates its right side for fewer rows if the left one leaves few of a batch. Rows that are left
+//! out before change that share. So nothing is tested first if some conjunct may fail.
 
 use arrow::datatypes::Schema;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal, NotExpr,
+};
 use datafusion::physical_expr::utils::conjunction_opt;
 use datafusion::physical_expr::{PhysicalExprRef, split_conjunction};
 
+use super::infallible::is_infallible;
+
 /// Returns those of the conjuncts of `predicate`, over rows of `schema`, that compare a column with
-/// a literal; `None` if none does.
+/// a literal; `None` if none does, or if the predicate may fail.
 pub fn comparisons(predicate: &PhysicalExprRef, schema: &Schema) -> Option<PhysicalExprRef> {
+    if !never_fails(predicate, schema) {
+        return None;
+    }
     let parts = split_conjunction(predicate).into_iter();
     let cheap = parts.filter(|part| is_comparison(part, schema)).cloned();
     conjunction_opt(cheap)
+}
+
+/// Returns whether a condition is known to be pure and never to fail.
+fn never_fails(condition: &PhysicalExprRef, schema: &Schema) -> bool {
+    let children = condition.children();
+    if let Some(binary) = condition.downcast_ref::<BinaryExpr>() {
+        return match binary.op() {
+            Operator::And | Operator::Or => children.iter().all(|c| never_fails(c, schema)),
+            op => compares(*op) && children.iter().all(|c| is_flat(c, schema)),
+        };
+    }
+    if condition.is::<NotExpr>() {
+        return children.iter().all(|c| never_fails(c, schema));
+    }
+    let is_of_values = condition.is::<IsNullExpr>()
+        || condition.is::<IsNotNullExpr>()
+        || condition.is::<LikeExpr>()
+        || condition.is::<InListExpr>()
+        || condition.is::<Column>()
+        || condition.is::<Literal>();
+    is_of_values && children.iter().all(|c| is_flat(c, schema))
+}
+
+/// Returns whether `value` is known never to fail, and is not nested.
+fn is_flat(value: &PhysicalExprRef, schema: &Schema) -> bool {
+    let data_type = value.data_type(schema);
+    data_type.is_ok_and(|t| !t.is_nested()) && is_infallible(value, schema)
+}
+
+fn compares(op: Operator) -> bool {
+    matches!(
+        op,
+        Operator::Eq
+            | Operator::NotEq
+            | Operator::Lt
+            | Operator::LtEq
+            | Operator::Gt
+            | Operator::GtEq
+    )
 }
 
 fn is_comparison(part: &PhysicalExprRef, schema: &Schema) -> bool {
@@ -37,17 +84,7 @@ fn is_comparison(part: &PhysicalExprRef, schema: &Schema) -> bool {
     let (left, right) = (binary.left(), binary.right());
     let are_sides = (left.is::<Column>() && right.is::<Literal>())
         || (left.is::<Literal>() && right.is::<Column>());
-    let is_nested = |side: &PhysicalExprRef| side.data_type(schema).is_ok_and(|t| t.is_nested());
-    let compares = matches!(
-        binary.op(),
-        Operator::Eq
-            | Operator::NotEq
-            | Operator::Lt
-            | Operator::LtEq
-            | Operator::Gt
-            | Operator::GtEq
-    );
-    compares && are_sides && !is_nested(left) && !is_nested(right)
+    compares(*binary.op()) && are_sides && is_flat(left, schema) && is_flat(right, schema)
 }
 
 #[cfg(test)]
@@ -77,12 +114,6 @@ mod tests {
         let others = [
             compare(column("x"), Operator::Eq, column("x")),
             compare(less.clone(), Operator::Or, text.clone()),
-            compare(column("l"), Operator::Eq, column("l")),
-            compare(
-                compare(lit(5_i64), Operator::Divide, column("x")),
-                Operator::Gt,
-                lit(1_i64),
-            ),
             like(false, false, column("u"), lit("%a%"), &schema).unwrap(),
             is_null(column("x")).unwrap(),
         ];
@@ -91,6 +122,20 @@ mod tests {
             let all = and(and(less.clone(), other), text.clone());
             let taken = comparisons(&all, &schema).unwrap();
             assert_eq!(*taken, *and(less.clone(), text.clone()), "{taken}");
+        }
+        // None is taken beside one that may fail, wherever it stands.
+        let quotient = compare(lit(5_i64), Operator::Divide, column("x"));
+        let fails = compare(quotient, Operator::Gt, lit(1_i64));
+        let nested = compare(column("l"), Operator::Eq, column("l"));
+        for other in [fails, nested] {
+            for all in [
+                other.clone(),
+                and(less.clone(), other.clone()),
+                and(other.clone(), less.clone()),
+                and(text.clone(), compare(other, Operator::Or, less.clone())),
+            ] {
+                assert!(comparisons(&all, &schema).is_none(), "{all}");
+            }
         }
     }
 }

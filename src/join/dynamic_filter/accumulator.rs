@@ -22,10 +22,10 @@
 //! A filter is never needed for right rows: it may be missing (a build was dropped, the memory
 //! pool refused the set) or late.
 //!
-//! A set spares what lies between the scan and the join. Where nothing does, and a device that is
-//! no CPU looks the keys up, it spares nothing: the host would test each key in its own memory, and
-//! copy rows that the join gathers once more. So the [sets go](FilterAccumulator::drop_sets) then,
-//! and bounds stay.
+//! A set spares the work that lies between the scan and the join. If none does, and a device other
+//! than a CPU looks the keys up, it spares nothing: the host would test each key in its own memory,
+//! and copy rows that the join gathers once more. So the [sets go](FilterAccumulator::drop_sets)
+//! then, and bounds stay.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -48,7 +48,7 @@ use super::predicates::{and, bounds, or_null};
 use super::publisher::FilterPublisher;
 use super::targets::{KeyFilter, SideTargets};
 use crate::join::memory::filter_reservation;
-use crate::keys::membership::{InFilterExpr, MembershipFilter};
+use crate::keys::membership::{FilterHandle, InFilterExpr, MembershipFilter};
 
 /// The keys of one build.
 #[derive(Debug, Clone)]
@@ -81,7 +81,7 @@ pub struct FilterAccumulator {
     /// Reports of all builds: `None` until one reports, `Some(None)` if it was dropped.
     reports: Mutex<Vec<Option<Option<BuildKeys>>>>,
     /// Filters whose sets may go, with what is left of them then.
-    without_sets: Mutex<Vec<(Arc<DynamicFilterPhysicalExpr>, PhysicalExprRef)>>,
+    without_sets: Mutex<Vec<WithoutSet>>,
     /// True if each row that passes is probed next.
     is_next_to_scan: bool,
     /// Number of builds.
@@ -91,10 +91,21 @@ pub struct FilterAccumulator {
     complete: watch::Sender<bool>,
 }
 
+/// A filter whose set may go.
+struct WithoutSet {
+    filter: Arc<DynamicFilterPhysicalExpr>,
+    /// The bounds that are left then.
+    rest: PhysicalExprRef,
+    /// What holds the set, and its memory.
+    slot: Arc<FilterHandle>,
+}
+
 /// What a filter tests.
 struct Predicate {
     /// Bounds and a list of values, by which files are pruned.
     pruning: Option<PhysicalExprRef>,
+    /// True if there is a list: then there are few values.
+    has_list: bool,
     /// The set of the values, by which rows are tested. It excludes all that `pruning` does.
     set: Option<Arc<InFilterExpr>>,
 }
@@ -218,15 +229,22 @@ impl FilterAccumulator {
 
     async fn update(&self, build_keys: &BuildKeys) -> Result<()> {
         for filter in &self.filters {
-            let Predicate { pruning, set } = match filter.keys.as_slice() {
+            let Predicate {
+                pruning,
+                has_list,
+                set,
+            } = match filter.keys.as_slice() {
                 [key] => self.predicate(filter, *key, build_keys).await?,
                 _ => self.predicate_over_all(filter, build_keys).await?,
             };
             let slot = set.as_ref().map(|set| Arc::clone(set.slot()));
             let of_set = set.map(|set| set as PhysicalExprRef);
-            if of_set.is_some() {
-                let rest = pruning.clone().unwrap_or_else(|| lit(true));
-                lock(&self.without_sets).push((Arc::clone(&filter.filter), rest));
+            if let Some(slot) = slot.as_ref().filter(|_| !has_list) {
+                lock(&self.without_sets).push(WithoutSet {
+                    filter: Arc::clone(&filter.filter),
+                    rest: pruning.clone().unwrap_or_else(|| lit(true)),
+                    slot: Arc::clone(slot),
+                });
             }
             let predicate = [pruning, of_set].into_iter().flatten().reduce(and);
             let predicate = predicate.unwrap_or_else(|| lit(true));
@@ -240,9 +258,9 @@ impl FilterAccumulator {
         Ok(())
     }
 
-    /// Takes the sets out of the filters, as a device looks all keys up that it is sent. A set
-    /// stays where it spares work between the scan and the join. It also does where several builds
-    /// have it together.
+    /// Takes the sets out of the filters, as the device looks up all keys that it is sent. A set
+    /// stays where it spares work between the scan and the join, or where several builds have it
+    /// together. So does one of few values, of which there is a list.
     ///
     /// # Errors
     /// If a filter cannot be set.
@@ -253,8 +271,13 @@ impl FilterAccumulator {
         let Some(publisher) = self.publisher.upgrade() else {
             return Ok(());
         };
-        let mut without_sets = std::mem::take(&mut *lock(&self.without_sets)).into_iter();
-        without_sets.try_for_each(|(filter, rest)| Ok(publisher.publish(&filter, rest, None)?))
+        for WithoutSet { filter, rest, slot } in std::mem::take(&mut *lock(&self.without_sets)) {
+            publisher.publish(&filter, rest, None)?;
+            // An update looks to others as if more were to come.
+            filter.mark_complete();
+            slot.clear();
+        }
+        Ok(())
     }
 
     /// Returns the predicate that key number `number` of a probe row must satisfy to meet a build
@@ -273,6 +296,7 @@ impl FilterAccumulator {
         if nulls == build_keys.rows {
             return Ok(Predicate {
                 pruning: Some(or_null(lit(false), &key, nulls_pass)),
+                has_list: false,
                 set: None,
             });
         }
@@ -282,6 +306,7 @@ impl FilterAccumulator {
             Some(_) => self.list(&key, &keys, build_keys)?,
             None => None,
         };
+        let has_list = list.is_some();
         let pruning = [bounds, list].into_iter().flatten().reduce(and);
         let pruning = pruning.map(|pruning| or_null(pruning, &key, nulls_pass));
         let set = if self.makes_set(filter, build_keys) {
@@ -290,7 +315,11 @@ impl FilterAccumulator {
             None
         };
         let set = set.map(|set| Arc::new(InFilterExpr::new(vec![key], set, nulls_pass)));
-        Ok(Predicate { pruning, set })
+        Ok(Predicate {
+            pruning,
+            has_list,
+            set,
+        })
     }
 
     /// Returns the predicate that the keys of `filter` together must satisfy. Bounds of each of
@@ -311,6 +340,7 @@ impl FilterAccumulator {
         let of_columns = |set| Arc::new(InFilterExpr::new(columns.collect(), set, nulls_pass));
         Ok(Predicate {
             pruning: None,
+            has_list: false,
             set: set.map(of_columns),
         })
     }

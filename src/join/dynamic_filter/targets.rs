@@ -23,7 +23,7 @@ use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use crate::plan_nodes::is_row_filter;
+use crate::plan_nodes::{is_row_filter, passes_rows};
 use crate::scan::cached_statistics::rows_in_memory;
 
 use crate::join::side::Side;
@@ -54,7 +54,7 @@ pub struct SideTargets {
     pub is_pruned: bool,
     /// Build rows up to which sets are worth their time; `None` if unknown.
     pub most_rows: Option<usize>,
-    /// True if each row that the join's own filters let through is probed next.
+    /// True if nothing is done with a row that a scan lets through before it is probed.
     pub is_next_to_scan: bool,
 }
 
@@ -84,7 +84,7 @@ impl FilterTargets {
                     true => most_rows(build, probe, &held)?,
                     false => Some(0),
                 },
-                is_next_to_scan: only_leaf(probe).is_some(),
+                is_next_to_scan: is_next_to_scan(probe),
                 held,
             })
         };
@@ -236,6 +236,17 @@ fn only_leaf(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     match plan.children().as_slice() {
         [child] if passes => only_leaf(child),
         _ => None,
+    }
+}
+
+/// Returns whether rows of a filter node of `plan` come to its output as they are, where they are.
+fn is_next_to_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if plan.name() == FILTER_NODE {
+        return true;
+    }
+    match plan.children().as_slice() {
+        [child] if passes_rows(plan.as_ref()) => is_next_to_scan(child),
+        _ => false,
     }
 }
 

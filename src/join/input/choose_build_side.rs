@@ -24,7 +24,7 @@
 //! ```
 //!
 //! The keys of the side that ended filter the scans of the other one, which may leave few of its
-//! rows. So it is read on until it has a [part](SMALLER) of the rows of the first. If it ends
+//! rows. So it is read until it has a [part](SMALLER) of the rows of the first. If it ends
 //! there, it is built, as probing a row costs less than building one, and copies nothing:
 //!
 //! ```text
@@ -151,8 +151,8 @@ pub struct ChosenSide {
 /// Rows of a side that has ended for each row of one that is built in its place.
 const SMALLER: usize = 4;
 
-/// Part of a first read whose rows are built as soon as they are there: a batch or two. There is
-/// little to gain.
+/// A side of at most this part of a first read is built at once: a batch or two. There is little to
+/// gain.
 const FEW: usize = 64;
 
 impl ChosenSide {

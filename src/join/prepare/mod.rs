@@ -101,11 +101,26 @@ pub enum EarlierBuild {
 
 impl JoinContext {
     /// Reports the keys of the build side's `batches` to scans of the probe side of the join
-    /// `oriented`. Returns what has the filters; `None` if there was no memory for the keys.
+    /// `oriented`. Returns what has the filters; `None` if no scan wants them, or if there was no
+    /// memory for the keys.
     ///
     /// # Errors
     /// The errors of evaluating keys, and those of [`BuildReport::report`].
     pub async fn publish_filters(
+        &self,
+        report: Option<BuildReport>,
+        oriented: &OrientedJoin,
+        batches: &[RecordBatch],
+    ) -> Result<Option<Arc<FilterAccumulator>>> {
+        let Some(report) = report else {
+            return Ok(None);
+        };
+        let work = trace_span!("make filters");
+        let published = self.publish(report, oriented, batches);
+        published.instrument(work).await
+    }
+
+    async fn publish(
         &self,
         report: BuildReport,
         oriented: &OrientedJoin,
@@ -149,7 +164,7 @@ pub struct JoinPreparation {
     pub reopen: Option<Reopen>,
     /// The way in which an earlier build partitioned the rows on the host.
     pub partitioning: Option<(HostPartitioning, HostReason)>,
-    /// The filters of scans of the probe side, if there are any.
+    /// The filters that the keys of the side that ended first made, if some scan has them.
     pub filters: Option<Arc<FilterAccumulator>>,
     /// The record that the node shows.
     pub shown: JoinReport,
