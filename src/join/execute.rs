@@ -468,7 +468,7 @@ impl<'a> Execution<'a> {
                 None => (left, None),
             };
             if let Some(partitioning) = partitioning {
-                // Where the first build moved no rows to partitions by their keys, this one must not.
+                // Where the first build did not repartition by the keys, this one must not.
                 build.partitions = build.partitions.filter(|_| partitioning.is_some());
                 build.partitioning = partitioning;
             }

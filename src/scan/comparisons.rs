@@ -14,8 +14,8 @@
 //! plans are read by other code, which looks for it.
 //!
 //! A comparison never fails and draws no random number. But another conjunct may fail, and AND
-//! evaluates its right side for fewer rows if the left one leaves few of a batch. Rows that are left
-//! out before change that share. So nothing is tested first if some conjunct may fail.
+//! evaluates its right side for fewer rows if the left one leaves few of a batch. Rows that are
+//! left out before change that share. So nothing is tested first if some conjunct may fail.
 
 use arrow::datatypes::Schema;
 use datafusion::logical_expr::Operator;

@@ -482,7 +482,15 @@ fn a_scan_tests_the_comparisons_of_a_where_together_with_the_keys() {
 #[test]
 fn a_where_that_may_fail_meets_no_other_rows() {
     for at in PLACES {
-        let sessions = Sessions::new(&small_batches(), horton_at(at));
+        let config = HortonConfig {
+            knobs: Knobs {
+                // All of `s` are read first.
+                sample_rows: 4096,
+                ..Knobs::default()
+            },
+            ..horton_at(at)
+        };
+        let sessions = Sessions::new(&small_batches(), config);
         let column = |of: fn(i64) -> i64| {
             let values: Vec<_> = (0..3000).map(|row| Some(of(row))).collect();
             ints(&values)
