@@ -193,8 +193,8 @@ impl HortonJoinExec {
 
     /// Notes for the joins of `plan` which of their sides filters of joins above leave rows out of.
     /// A filter is there when the side that its join reads second is read. The scans of the first
-    /// one hold it, too, but in vain. `in_time` has the filters of joins above `plan` that are
-    /// there when it is read.
+    /// one hold it too, but it comes too late for them. `in_time` has the filters of joins above
+    /// `plan` that are there when it is read.
     ///
     /// # Errors
     /// The errors of visiting a plan's expressions.

@@ -25,7 +25,7 @@
 //!
 //! The keys of the side that ended filter the scans of the other one, which may leave few of its
 //! rows. So it is read until it has a [part](SMALLER) of the rows of the first. If it ends
-//! there, it is built, as probing a row costs less than building one, and copies nothing:
+//! there, it is built: to probe a row costs less than to build one, and copies nothing.
 //!
 //! ```text
 //!  first   ▓▓▓▓▓▓▓▓ ended ─ keys ─┐                            probed

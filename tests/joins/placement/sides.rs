@@ -1,4 +1,4 @@
-//! The side that ends first is built, on the device from so many rows on.
+//! Without filters the side that ends first is built, on the device from so many rows on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
