@@ -4,16 +4,17 @@
     sql_bench --preset wide --cases 1Mx10M --repeat 1 --trace trace.json
     scripts/trace_table.py trace.json
 
-One row per query, of its last run: its wall time, the time of host threads and of the device's
-lanes in milliseconds, and the largest parts of the host's. The time of a span is its own, without
-that of spans inside it.
+For the last run of each query it prints the wall time, the time of host threads, that of the
+device's lanes, and the largest parts of the host's, all in milliseconds. The time of a span is its
+own, without that of spans inside it.
 """
 
 import collections
 import json
 import sys
 
-HOST, DEVICES = 1, 2
+# The devices' process in the file (trace/src/file.rs).
+DEVICES = 2
 SHOWN = 9
 
 

@@ -44,9 +44,7 @@ use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumu
 use crate::join::dynamic_filter::publisher::FilterPublisher;
 use crate::join::dynamic_filter::targets::FilterTargets;
 use crate::join::input::buffered::BufferedInput;
-use crate::join::input::choose_build_side::{
-    Chosen, ChosenSide, FirstRead, Input, IsEmpty, choose_build_side,
-};
+use crate::join::input::choose_build_side::{Chosen, FirstRead, Input, IsEmpty, choose_build_side};
 use crate::join::input::coalesce::coalesce;
 use crate::join::prepare::oriented::OrientedJoin;
 use crate::join::read_ahead::{FilteredInput, is_found_empty};
@@ -125,24 +123,23 @@ impl Build {
         let ended = chosen.side;
         let mut oriented = node.oriented(ended)?;
         let filters;
-        let batches = chosen.build.batches();
-        let (side, build, probe) =
-            if self.may_build_other[ended as usize] && batches.len() <= ARRAYS_MAX {
-                filters = node.publish_filters(report, &oriented, &batches).await?;
-                let ChosenSide {
-                    side,
-                    mut build,
-                    probe,
-                } = chosen.or_smaller(rows).await?;
-                (side, build.collect(), probe)
-            } else {
-                // Of small batches a filter takes longer.
-                let build = coalesce(chosen.build.collect(), oriented.width()).await?;
-                filters = node
-                    .publish_filters(report, &oriented, &build.batches)
-                    .await?;
-                (ended, build, chosen.probe)
-            };
+        let (side, build, probe);
+        if self.may_build_other[ended as usize] && chosen.build.batches().len() <= ARRAYS_MAX {
+            let batches = chosen.build.batches();
+            filters = node.publish_filters(report, &oriented, &batches).await?;
+            // Kept no longer than the side itself.
+            drop(batches);
+            let mut smaller = chosen.or_smaller(rows).await?;
+            build = coalesce(smaller.build.collect(), oriented.width()).await?;
+            (side, probe) = (smaller.side, smaller.probe);
+        } else {
+            // A filter of many small batches takes longer.
+            build = coalesce(chosen.build.collect(), oriented.width()).await?;
+            filters = node
+                .publish_filters(report, &oriented, &build.batches)
+                .await?;
+            (side, probe) = (ended, chosen.probe);
+        }
         if side != ended {
             oriented = node.oriented(side)?;
         }

@@ -75,16 +75,7 @@ fn closed(join: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
 }
 
 fn has_joins(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
-    let mut found = false;
-    plan.apply(|node| {
-        found |= is_join(node.as_ref());
-        Ok(if found {
-            TreeNodeRecursion::Stop
-        } else {
-            TreeNodeRecursion::Continue
-        })
-    })?;
-    Ok(found)
+    plan.exists(|node| Ok(is_join(node.as_ref())))
 }
 
 impl PhysicalOptimizerRule for InsertFilterNodes {

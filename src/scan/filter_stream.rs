@@ -104,7 +104,7 @@ impl Filter {
         }
     }
 
-    /// Returns one that always tests `predicate`, before others until a batch was tested.
+    /// Returns one that always tests `predicate`: first, until a batch has been tested.
     fn fixed(predicate: &Arc<dyn PhysicalExpr>) -> Self {
         Self {
             dynamic: None,
@@ -315,15 +315,13 @@ impl FilterStream {
             filter.refresh()?;
         }
         // A filter node above tests by the predicate anyway.
-        if !self.filters.iter().any(Filter::is_dynamic_and_tried) {
-            self.filters.iter_mut().for_each(|f| _ = f.is_tried());
-            return Ok((batch, None));
-        }
+        let tests_predicate = self.filters.iter().any(Filter::is_dynamic_and_tried);
         self.filters.sort_by(|a, b| a.share.total_cmp(&b.share));
         let rows = batch.num_rows();
         let mut mask: Option<BooleanArray> = None;
         for filter in &mut self.filters {
-            if batch.num_rows() == 0 || !filter.is_tried() {
+            let is_left_out = filter.dynamic.is_none() && !tests_predicate;
+            if batch.num_rows() == 0 || is_left_out || !filter.is_tried() {
                 continue;
             }
             let Some(passes) = filter.test(&batch)? else {

@@ -174,23 +174,13 @@ impl FiltersInside {
 /// # Errors
 /// The errors of visiting a plan's expressions.
 pub fn holds_any(plan: &Arc<dyn ExecutionPlan>, ids: &HashSet<u64>) -> Result<bool> {
-    let mut found = false;
     if ids.is_empty() {
-        return Ok(found);
+        return Ok(false);
     }
-    plan.apply(|node| {
-        let held = match node.name() {
-            FILTER_NODE => held_by(node.as_ref())?,
-            _ => Vec::new(),
-        };
-        found = held.iter().any(|id| ids.contains(id));
-        Ok(if found {
-            TreeNodeRecursion::Stop
-        } else {
-            TreeNodeRecursion::Continue
-        })
-    })?;
-    Ok(found)
+    plan.exists(|node| {
+        let is_filter_node = node.name() == FILTER_NODE;
+        Ok(is_filter_node && held_by(node.as_ref())?.iter().any(|id| ids.contains(id)))
+    })
 }
 
 /// Returns the build rows up to which the sets of filters can save what they cost; `None` if

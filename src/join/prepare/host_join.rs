@@ -151,14 +151,14 @@ impl HostPartitioning {
         probes: usize,
         partitions: Option<usize>,
     ) -> Self {
+        if may_keep(oriented, build, probes, partitions) && has_room_by_part(build) {
+            return HostPartitioning::Keep;
+        }
         let options = &oriented.context().session_config().options().optimizer;
         let Some(partitions) = partitions.filter(|n| may_partition(oriented, build) && *n > 1)
         else {
             return HostPartitioning::Collect;
         };
-        if may_keep(oriented, build, probes, Some(partitions)) && has_room_by_part(build) {
-            return HostPartitioning::Keep;
-        }
         let pool = oriented.context().memory_pool();
         let is_limited = !matches!(pool.memory_limit(), MemoryLimit::Infinite);
         if is_limited || !options.repartition_joins {

@@ -39,7 +39,6 @@ use crate::join::decision::{BuildId, Decision, HostReason, JoinReport, Place};
 use crate::join::dynamic_filter::accumulator::{BuildKeys, BuildReport, FilterAccumulator};
 use crate::join::input::buffered::{BufferedInput, ReadOutcome};
 use crate::join::input::build_batches::BuildBatches;
-use crate::join::input::coalesce::coalesce;
 use crate::join::memory::{BuildMemory, filter_reservation};
 use crate::join::metrics::{BuildInput, JoinMetrics};
 use crate::join::side::Side;
@@ -171,7 +170,8 @@ pub struct JoinPreparation {
 }
 
 impl JoinPreparation {
-    /// Prepares the join of `build` and `probe`: places it, and builds its table.
+    /// Prepares the join of `build` and `probe`: places it, and builds its table. Small batches of
+    /// `build` were coalesced before.
     ///
     /// # Errors
     /// The errors of [`place`] and of the build.
@@ -180,7 +180,6 @@ impl JoinPreparation {
         build: BuildBatches,
         mut probe: BufferedInput,
     ) -> Result<PreparedJoin> {
-        let build = coalesce(build, self.oriented.width()).await?;
         if let Some((_, reason)) = &self.partitioning {
             let (reason, probe) = (reason.clone(), probe.into_streams());
             return self.on_host(build, probe, reason);

@@ -29,6 +29,7 @@ use futures::{StreamExt, TryStreamExt};
 use crate::error::Result;
 use crate::join::input::buffered::{BufferedInput, ReadOutcome};
 use crate::join::input::build_batches::BuildBatches;
+use crate::join::input::coalesce::coalesce;
 use crate::join::output::columns::OutputColumns;
 use crate::join::prepare::oriented::OrientedJoin;
 use crate::join::prepare::{JoinPreparation, PreparedJoin};
@@ -112,6 +113,7 @@ impl Phase {
             filters: None,
             shown: node.shown.for_spill_partitions(),
         };
+        let build = coalesce(build, preparation.oriented.width()).await?;
         Box::pin(preparation.prepare(build, probe)).await
     }
 

@@ -29,6 +29,17 @@ fn horton_at(at: At) -> HortonConfig {
     }
 }
 
+/// The same, where a first read has all rows of a side.
+fn with_whole_reads(at: At) -> HortonConfig {
+    HortonConfig {
+        knobs: Knobs {
+            sample_rows: 4096,
+            ..Knobs::default()
+        },
+        ..horton_at(at)
+    }
+}
+
 /// Batches so small that a scan is not read to its end before a build side is chosen.
 fn small_batches() -> SessionConfig {
     config().with_batch_size(50)
@@ -350,15 +361,7 @@ fn several_keys_with_nulls_that_are_equal_filter_together() {
 #[test]
 fn a_side_that_the_first_ones_keys_make_much_smaller_is_built() {
     for at in [At::Device, At::Host] {
-        let knobs = Knobs {
-            sample_rows: 4096,
-            ..Knobs::default()
-        };
-        let config = HortonConfig {
-            knobs,
-            ..horton_at(at)
-        };
-        let sessions = Sessions::new(&small_batches(), config);
+        let sessions = Sessions::new(&small_batches(), with_whole_reads(at));
         let left = "(SELECT k, v FROM big WHERE v % 4 = 0) a";
         for (common, build) in [(0, Right), (400, Right), (1600, Left)] {
             let right =
@@ -386,16 +389,9 @@ fn a_side_that_the_first_ones_keys_make_much_smaller_is_built() {
 #[test]
 fn a_plan_whose_smaller_side_is_built_is_read_twice_at_once() {
     for at in [At::Device, At::Host] {
-        let config = HortonConfig {
-            knobs: Knobs {
-                sample_rows: 4096,
-                ..Knobs::default()
-            },
-            ..horton_at(at)
-        };
         let config = small_batches()
             .with_target_partitions(1)
-            .with_option_extension(config);
+            .with_option_extension(with_whole_reads(at));
         let session = horton_join::context(config);
         let left: Vec<Side> = (0..2).map(|run| rows_of(run, 900, 50)).collect();
         // Few partners of either run among others, in each batch.
@@ -437,15 +433,7 @@ fn a_plan_whose_smaller_side_is_built_is_read_twice_at_once() {
 #[test]
 fn a_scan_tests_the_comparisons_of_a_where_together_with_the_keys() {
     for at in PLACES {
-        let config = HortonConfig {
-            knobs: Knobs {
-                // All of `small` are read first.
-                sample_rows: 4096,
-                ..Knobs::default()
-            },
-            ..horton_at(at)
-        };
-        let sessions = Sessions::new(&small_batches(), config);
+        let sessions = Sessions::new(&small_batches(), with_whole_reads(at));
         for (r#where, tested) in [
             ("v < 300", "v@1 < 300"),
             ("k + v <> 3 AND v >= 2700", "v@1 >= 2700"),
@@ -482,15 +470,7 @@ fn a_scan_tests_the_comparisons_of_a_where_together_with_the_keys() {
 #[test]
 fn a_where_that_may_fail_meets_no_other_rows() {
     for at in PLACES {
-        let config = HortonConfig {
-            knobs: Knobs {
-                // All of `s` are read first.
-                sample_rows: 4096,
-                ..Knobs::default()
-            },
-            ..horton_at(at)
-        };
-        let sessions = Sessions::new(&small_batches(), config);
+        let sessions = Sessions::new(&small_batches(), with_whole_reads(at));
         let column = |of: fn(i64) -> i64| {
             let values: Vec<_> = (0..3000).map(|row| Some(of(row))).collect();
             ints(&values)

@@ -28,7 +28,6 @@ async fn a_set_goes_where_the_device_looks_all_rows_of_the_scan_up() {
         return;
     }
     let session = session().await;
-    sql(&session, "SET horton.enabled = 'always'").await;
     warm_up(&session).await.unwrap();
     for (name, step, rows) in [("a", 70, 1000), ("b", 7, 10_000), ("c", 1, 70_000)] {
         let rows = format!("SELECT value * {step} AS k FROM range({rows})");
