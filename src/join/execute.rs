@@ -89,6 +89,9 @@ struct Build {
     reopen: Option<[Reopen; 2]>,
     /// The way in which an earlier build partitioned the rows on the host.
     partitioning: Option<(HostPartitioning, HostReason)>,
+    /// True if an earlier build had its side in memory. Then this one must, too: the partitions of
+    /// a join on disk have other rows.
+    must_fit: bool,
 }
 
 impl Build {
@@ -108,6 +111,7 @@ impl Build {
         node.shown.begin(node.partition);
         let mut chosen = match chosen {
             Chosen::Side(chosen) => chosen,
+            Chosen::Refused { error, .. } if self.must_fit => return Err(error),
             // The filters stay as they are: they let everything through.
             Chosen::Refused { inputs, error } => {
                 let spilled = Spilled::after_refusal(node, inputs, error)?;
@@ -331,6 +335,7 @@ impl<'a> Execution<'a> {
             partitions: self.join.host_partitions(),
             reopen: self.reopen(),
             partitioning: None,
+            must_fit: false,
         };
         let prepared = build.begin().map_err(Arc::new).boxed().shared();
         Ok(match accumulator {
@@ -465,6 +470,7 @@ impl<'a> Execution<'a> {
                 None => (left, None),
             };
             if let Some(partitioning) = partitioning {
+                build.must_fit = true;
                 // Where the first build did not repartition by the keys, this one must not.
                 build.partitions = build.partitions.filter(|_| partitioning.is_some());
                 build.partitioning = partitioning;
@@ -495,6 +501,7 @@ impl<'a> Execution<'a> {
             partitions: self.join.host_partitions(),
             reopen: self.reopen(),
             partitioning: None,
+            must_fit: false,
         })
     }
 

@@ -22,9 +22,10 @@
 //! A partition that is asked for again is of another *round*. Contexts say which one, as far as
 //! they can. Some joins cannot be read twice: those in spill partitions, and those of the host that
 //! count streams. Their rounds build again in the same way, and a partition has the same rows
-//! again. Two things can differ, as the first also does with `HashJoinExec`: which partition emits
-//! build rows without a match, and whether memory has room for a second build side. A round goes
-//! with its last stream, although others may go on.
+//! again. One thing can differ, as it also does with `HashJoinExec`: which partition emits build
+//! rows without a match. If memory has no room for a second build side, its round fails: on disk
+//! its partitions would have other rows. A round goes with its last stream, although others may go
+//! on.
 //!
 //! Filters are objects of the plan, so those of one build must not meet another's rows
 //! ([`publisher`](crate::join::dynamic_filter::publisher)).

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use datafusion::common::Result;
+use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::repartition::RepartitionExec;
@@ -154,19 +154,7 @@ async fn a_partition_of_a_join_that_spilled_has_the_same_rows_again() {
         let session = with_memory(At::Host.options(), 64 << 10);
         fill(&session);
         let plan = plan(&session, sql).await;
-        let context = session.task_ctx();
-        let mut first = Vec::new();
-        let mut second = Vec::new();
-        for partition in 0..partitions(&plan) {
-            let execute = || plan.execute(partition, Arc::clone(&context)).unwrap();
-            let (one, other) = (execute(), execute());
-            let (one, other) = match partition % 2 {
-                0 => (one, other),
-                _ => (other, one),
-            };
-            first.push(one);
-            second.push(other);
-        }
+        let [first, second] = two_in_turn(&session, &plan);
         let rows = futures::future::join(read(first), read(second)).await;
         let joins = nodes::<HortonJoinExec>(&plan);
         let spills = joins
@@ -177,6 +165,55 @@ async fn a_partition_of_a_join_that_spilled_has_the_same_rows_again() {
             assert!(sorted(&rows.unwrap()) == expected, "{sql}");
         }
     }
+}
+
+/// Executions of `plan` whose partitions are asked for in turn, under one context.
+fn two_in_turn(
+    session: &SessionContext,
+    plan: &Arc<dyn ExecutionPlan>,
+) -> [Vec<SendableRecordBatchStream>; 2] {
+    let context = session.task_ctx();
+    let mut both = [Vec::new(), Vec::new()];
+    for partition in 0..partitions(plan) {
+        for turn in [partition, partition + 1] {
+            let stream = plan.execute(partition, Arc::clone(&context)).unwrap();
+            both[turn % 2].push(stream);
+        }
+    }
+    both
+}
+
+/// A build side that found room once does not the second time. On disk, the join's partitions would
+/// have other rows, and both executions have some of either build. All build rows have a match, as
+/// any partition may emit the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_build_without_room_fails_rather_than_mixes_rows() {
+    let sql =
+        "SELECT a.k, a.x, c.y FROM a FULL JOIN (SELECT * FROM b WHERE k < 4000) c ON a.k = c.k";
+    let expected = expected(sql).await;
+    let (mut whole, mut refused) = (0, 0);
+    for limit in (64..768).step_by(16) {
+        let session = with_memory(At::Host.options(), limit << 10);
+        fill(&session);
+        let plan = plan(&session, sql).await;
+        let [first, second] = two_in_turn(&session, &plan);
+        let both = futures::future::join(read(first), read(second)).await;
+        for rows in [both.0, both.1] {
+            match rows {
+                Ok(rows) => {
+                    assert!(sorted(&rows) == expected, "{limit} KB");
+                    whole += 1;
+                }
+                Err(error) => {
+                    let error = error.find_root();
+                    let is_memory = matches!(error, DataFusionError::ResourcesExhausted(_));
+                    assert!(is_memory, "{limit} KB: {error}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(whole > 0 && refused > 0, "{whole} whole, {refused} refused");
 }
 
 #[tokio::test(flavor = "multi_thread")]
