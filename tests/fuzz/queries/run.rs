@@ -101,8 +101,8 @@ impl Options {
             partitioned: random.one_in(3),
             keep_sides: random.one_in(4),
             on_device: random.one_in(2),
-            // A first read of 1000 rows has most tables whole, and 16 rows are many for it. So sides
-            // that end second are built.
+            // A first read of 1000 rows has most tables whole, and 16 rows are many for it. So
+            // sides that end second are built.
             sample_rows: random.pick(&[1, 20, 100, 1000, 1000, 1 << 20]),
             chunk_rows: random.pick(&[50, 1000, 1 << 16]),
             filters: if random.one_in(6) {
