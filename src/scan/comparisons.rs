@@ -19,9 +19,7 @@
 
 use arrow::datatypes::Schema;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{
-    BinaryExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal, NotExpr,
-};
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion::physical_expr::utils::conjunction_opt;
 use datafusion::physical_expr::{PhysicalExprRef, split_conjunction};
 
@@ -30,39 +28,12 @@ use super::infallible::is_infallible;
 /// Returns those of the conjuncts of `predicate`, over rows of `schema`, that compare a column with
 /// a literal; `None` if none does, or if the predicate may fail.
 pub fn comparisons(predicate: &PhysicalExprRef, schema: &Schema) -> Option<PhysicalExprRef> {
-    if !never_fails(predicate, schema) {
+    if !is_infallible(predicate, schema) {
         return None;
     }
     let parts = split_conjunction(predicate).into_iter();
-    let cheap = parts.filter(|part| is_comparison(part, schema)).cloned();
+    let cheap = parts.filter(|part| is_comparison(part)).cloned();
     conjunction_opt(cheap)
-}
-
-/// Returns whether a condition is known to be pure and never to fail.
-fn never_fails(condition: &PhysicalExprRef, schema: &Schema) -> bool {
-    let children = condition.children();
-    if let Some(binary) = condition.downcast_ref::<BinaryExpr>() {
-        return match binary.op() {
-            Operator::And | Operator::Or => children.iter().all(|c| never_fails(c, schema)),
-            op => compares(*op) && children.iter().all(|c| is_flat(c, schema)),
-        };
-    }
-    if condition.is::<NotExpr>() {
-        return children.iter().all(|c| never_fails(c, schema));
-    }
-    let is_of_values = condition.is::<IsNullExpr>()
-        || condition.is::<IsNotNullExpr>()
-        || condition.is::<LikeExpr>()
-        || condition.is::<InListExpr>()
-        || condition.is::<Column>()
-        || condition.is::<Literal>();
-    is_of_values && children.iter().all(|c| is_flat(c, schema))
-}
-
-/// Returns whether `value` is known never to fail, and is not nested.
-fn is_flat(value: &PhysicalExprRef, schema: &Schema) -> bool {
-    let data_type = value.data_type(schema);
-    data_type.is_ok_and(|t| !t.is_nested()) && is_infallible(value, schema)
 }
 
 fn compares(op: Operator) -> bool {
@@ -77,19 +48,20 @@ fn compares(op: Operator) -> bool {
     )
 }
 
-fn is_comparison(part: &PhysicalExprRef, schema: &Schema) -> bool {
+fn is_comparison(part: &PhysicalExprRef) -> bool {
     let Some(binary) = part.downcast_ref::<BinaryExpr>() else {
         return false;
     };
     let (left, right) = (binary.left(), binary.right());
     let are_sides = (left.is::<Column>() && right.is::<Literal>())
         || (left.is::<Literal>() && right.is::<Column>());
-    compares(*binary.op()) && are_sides && is_flat(left, schema) && is_flat(right, schema)
+    compares(*binary.op()) && are_sides
 }
 
 #[cfg(test)]
 mod tests {
     use arrow::datatypes::{DataType, Field};
+    use datafusion::common::ScalarValue;
     use datafusion::physical_expr::expressions::{binary, col, is_null, like, lit};
 
     use super::*;
@@ -110,7 +82,8 @@ mod tests {
         let and = |l, r| compare(l, Operator::And, r);
 
         let less = compare(column("x"), Operator::Lt, lit(5_i64));
-        let text = compare(lit("a"), Operator::NotEq, column("s"));
+        let a = lit(ScalarValue::Utf8View(Some("a".into())));
+        let text = compare(a, Operator::NotEq, column("s"));
         let others = [
             compare(column("x"), Operator::Eq, column("x")),
             compare(less.clone(), Operator::Or, text.clone()),

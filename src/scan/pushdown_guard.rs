@@ -13,9 +13,10 @@
 //! first, and in a union at any column with the name. Pruning by such a filter loses rows, and
 //! testing rows by it loses more. Neither may a filter go below a LIMIT, which some nodes have as
 //! `fetch`. A projection or a scan may compute a column by an expression that can fail, and a
-//! filter over that column stays above it ([`infallible`](super::infallible)). A [`PushdownGuard`]
-//! stands above each such node while filters are handed out. It lets through those whose columns
-//! are the same below.
+//! filter over that column stays above it ([`infallible`](super::infallible)). None goes below a
+//! condition that may fail once rows are left out ([`short_circuit`](super::short_circuit)). A
+//! [`PushdownGuard`] stands above each such node while filters are handed out. It lets through those
+//! whose columns are the same below.
 //!
 //! UPSTREAM(not reported): this file goes once nodes hand filters on by the index of a column.
 
@@ -23,6 +24,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
@@ -45,6 +47,7 @@ use crate::plan_nodes::names_by_place;
 
 use crate::scan::infallible::is_infallible;
 use crate::scan::one_child::with_properties_of;
+use crate::scan::short_circuit::depends_on_batch;
 
 /// A node that is asked for filters over `columns` alone.
 #[derive(Debug)]
@@ -58,7 +61,8 @@ impl PushdownGuard {
     pub fn around(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         let all = node.schema().fields().len();
         // Of a node with a LIMIT the first rows are wanted, whichever pass.
-        let exact = (0..all).filter(|i| node.fetch().is_none() && is_exact(node.as_ref(), *i));
+        let is_closed = node.fetch().is_some() || evaluates_by_batch(node.as_ref());
+        let exact = (0..all).filter(|i| !is_closed && is_exact(node.as_ref(), *i));
         let columns: HashSet<usize> = exact.collect();
         if columns.len() == all {
             node
@@ -114,6 +118,25 @@ fn is_exact(node: &dyn ExecutionPlan, i: usize) -> bool {
         let found = only(child.as_ref(), name);
         found.is_some() && (!by_place || found == Some(i))
     })
+}
+
+/// Returns whether `node` has a condition that may fail once rows of its batches are left out. What
+/// a scan has below it is its own.
+fn evaluates_by_batch(node: &dyn ExecutionPlan) -> bool {
+    if node.is::<DataSourceExec>() {
+        return false;
+    }
+    let schema = match node.children().as_slice() {
+        [child] => child.schema(),
+        // The types of a join's columns are not known here, so its condition counts as one.
+        _ => Arc::new(Schema::empty()),
+    };
+    let mut found = false;
+    let read = node.apply_expressions(&mut |expression| {
+        found |= depends_on_batch(expression, &schema);
+        Ok(TreeNodeRecursion::Continue)
+    });
+    found || read.is_err()
 }
 
 /// Returns whether `scan` may test its column `i` before it has made it. A scan of files can

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::common::{JoinSide, JoinType, Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
-use datafusion::physical_plan::joins::utils::ColumnIndex;
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
@@ -26,6 +26,7 @@ use crate::join::output::columns::OutputColumns;
 use crate::join::output::join_type::Outcome;
 use crate::join::probe::ProbeSpec;
 use crate::keys::verify::supported;
+use crate::scan::short_circuit::{by_row, depends_on_batch};
 
 /// A join whose left input is the build side.
 #[derive(Debug, Clone)]
@@ -40,7 +41,8 @@ impl OrientedJoin {
     /// `swapped`.
     ///
     /// # Errors
-    /// If the join type has no counterpart with its sides swapped.
+    /// If the join type has no counterpart with its sides swapped, or the residual filter is no
+    /// condition.
     pub fn new(
         planned: &Arc<HashJoinExec>,
         swapped: bool,
@@ -53,7 +55,7 @@ impl OrientedJoin {
             Arc::clone(planned)
         };
         Ok(Self {
-            join,
+            join: with_residual_by_row(join)?,
             config: config.clone(),
             context: Arc::clone(context),
         })
@@ -183,6 +185,22 @@ fn swap(planned: &HashJoinExec) -> Result<HashJoinExec> {
     let join = swapped.downcast_ref::<HashJoinExec>();
     let join = join.ok_or_else(|| internal_datafusion_err!("a swapped join is no join"))?;
     join.builder().build()
+}
+
+/// Returns the join, whose residual filter is evaluated row by row if it may fail. Its batches are
+/// not those that the planned join would have.
+fn with_residual_by_row(join: Arc<HashJoinExec>) -> Result<Arc<HashJoinExec>> {
+    let Some(filter) = join.filter() else {
+        return Ok(join);
+    };
+    let (condition, schema) = (filter.expression(), filter.schema());
+    if !depends_on_batch(condition, schema) {
+        return Ok(join);
+    }
+    let condition = by_row(condition, schema)?;
+    let columns = filter.column_indices().to_vec();
+    let filter = JoinFilter::new(condition, columns, Arc::clone(schema));
+    Ok(Arc::new(join.builder().with_filter(Some(filter)).build()?))
 }
 
 /// Returns whether a join type emits build rows once the probe has ended.

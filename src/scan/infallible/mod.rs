@@ -4,7 +4,8 @@
 //! ```text
 //!  k                            tested
 //!  CAST(k AS BIGINT), k + 1     tested: widening casts, wrapping arithmetic of integers
-//!  s['k']                       tested: the field of a struct
+//!  s['k'], substr(s, 1, 5)      tested: the field of a struct, some functions of DataFusion
+//!  k < 5 AND s LIKE 'a%'        tested: conditions over what is tested
 //!  CAST(s AS INT), 20 / d       not: they can fail. A WHERE or a join above the scan may be there
 //!                               to keep them from the rows on which they do
 //!  random(), other functions    not: a second draw differs, and nobody says which functions fail
@@ -19,16 +20,21 @@
 //! All filters of joins pass here. Joins make them of keys that hold to the rule
 //! ([`pushdown`](crate::join::dynamic_filter::pushdown)). A filter goes below a projection only
 //! over columns whose expressions do ([`pushdown_guard`](super::pushdown_guard)). What a key may be
-//! made of is thus made of them, too.
+//! made of is thus made of them, too. The same rule says which part of a condition AND and OR may
+//! leave out without a difference ([`short_circuit`](super::short_circuit)).
 
 use arrow::datatypes::{DataType, Schema};
-use datafusion::functions::core::getfield::GetFieldFunc;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal};
-use datafusion::physical_expr::{PhysicalExprRef, ScalarFunctionExpr};
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
+    Literal, NotExpr,
+};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef, ScalarFunctionExpr};
 
+use functions::is_infallible_function;
 use widening::is_widening;
 
+mod functions;
 mod widening;
 
 /// Returns whether `expression`, over rows of `schema`, is known to be pure and never to fail.
@@ -39,7 +45,12 @@ pub fn is_infallible(expression: &PhysicalExprRef, schema: &Schema) -> bool {
 
 /// Returns whether `expression` never fails if its children do not.
 fn is_infallible_node(expression: &PhysicalExprRef, schema: &Schema) -> bool {
-    if expression.is::<Column>() || expression.is::<Literal>() {
+    if expression.is::<Column>()
+        || expression.is::<Literal>()
+        || expression.is::<NotExpr>()
+        || expression.is::<IsNullExpr>()
+        || expression.is::<IsNotNullExpr>()
+    {
         return true;
     }
     if let Some(cast) = expression.downcast_ref::<CastExpr>() {
@@ -47,40 +58,83 @@ fn is_infallible_node(expression: &PhysicalExprRef, schema: &Schema) -> bool {
         return from.is_ok_and(|from| is_widening(&from, cast.cast_type()));
     }
     if let Some(binary) = expression.downcast_ref::<BinaryExpr>() {
-        return is_wrapping_arithmetic(binary, schema);
+        return is_infallible_operator(binary, schema);
+    }
+    if let Some(like) = expression.downcast_ref::<LikeExpr>() {
+        // A pattern becomes a regular expression, which is to have a bounded size.
+        return like.pattern().is::<Literal>();
+    }
+    if let Some(list) = expression.downcast_ref::<InListExpr>() {
+        return are_comparable(std::iter::once(list.expr()).chain(list.list()), schema);
+    }
+    if let Some(case) = expression.downcast_ref::<CaseExpr>() {
+        return is_infallible_case(case, schema);
     }
     let function = expression.downcast_ref::<ScalarFunctionExpr>();
-    function.is_some_and(|function| is_field_of_struct(function, schema))
+    function.is_some_and(|function| is_infallible_function(function, schema))
 }
 
-/// Returns whether it is a field of a struct, or a field of that.
-fn is_field_of_struct(function: &ScalarFunctionExpr, schema: &Schema) -> bool {
-    let Some((base, names)) = function.args().split_first() else {
-        return false;
+/// Returns whether `values`, of dictionaries or not, are of one type without fields, so that they
+/// can be compared.
+fn are_comparable<'a>(
+    mut values: impl Iterator<Item = &'a PhysicalExprRef>,
+    schema: &Schema,
+) -> bool {
+    let type_of = |value: &PhysicalExprRef| match value.data_type(schema).ok()? {
+        DataType::Dictionary(_, values) => Some(*values),
+        plain => Some(plain),
     };
-    let field_of = |of: DataType, name: &PhysicalExprRef| {
-        let name = name.downcast_ref::<Literal>()?.value().try_as_str()??;
-        match of {
-            DataType::Struct(fields) => Some(fields.find(name)?.1.data_type().clone()),
-            _ => None,
+    let first = values.next().and_then(type_of);
+    first.is_some_and(|first| {
+        !first.is_nested() && values.all(|value| type_of(value).as_ref() == Some(&first))
+    })
+}
+
+/// Returns whether no branch is cast, and values are compared with those of the same type.
+fn is_infallible_case(case: &CaseExpr, schema: &Schema) -> bool {
+    let branches = case.when_then_expr();
+    let compared = case.expr().map(|value| {
+        let whens = branches.iter().map(|(when, _)| when);
+        are_comparable(std::iter::once(value).chain(whens), schema)
+    });
+    let of = case.data_type(schema).ok();
+    let results = branches.iter().map(|(_, then)| then);
+    let mut results = results.chain(case.else_expr());
+    compared.unwrap_or(true) && results.all(|result| result.data_type(schema).ok() == of)
+}
+
+/// Returns whether the operator never fails if its sides do not.
+fn is_infallible_operator(binary: &BinaryExpr, schema: &Schema) -> bool {
+    use Operator::*;
+    match binary.op() {
+        And | Or => true,
+        Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom => {
+            are_comparable([binary.left(), binary.right()].into_iter(), schema)
         }
-    };
-    let base = base.data_type(schema).ok();
-    let found = base.and_then(|base| names.iter().try_fold(base, field_of));
-    function.fun().inner().is::<GetFieldFunc>() && !names.is_empty() && found.is_some()
+        Plus | Minus | Multiply | Divide => is_infallible_arithmetic(binary, schema),
+        _ => false,
+    }
 }
 
-/// Returns whether it is `+`, `-` or `*` of integers, which wraps around where it overflows.
-fn is_wrapping_arithmetic(binary: &BinaryExpr, schema: &Schema) -> bool {
+/// Returns whether it is arithmetic of floats, or `+`, `-` or `*` of integers, which wraps around
+/// where it overflows, or of decimals whose result has room for all digits.
+fn is_infallible_arithmetic(binary: &BinaryExpr, schema: &Schema) -> bool {
     let (left, right) = (binary.left(), binary.right());
-    let is_integer = |side: &PhysicalExprRef| side.data_type(schema).is_ok_and(|t| t.is_integer());
     // One that is to fail instead is no longer equal to a plain one.
     let plain = BinaryExpr::new(left.clone(), *binary.op(), right.clone());
-    let never_fails = matches!(
-        binary.op(),
-        Operator::Plus | Operator::Minus | Operator::Multiply
-    );
-    never_fails && is_integer(left) && is_integer(right) && *binary == plain
+    let types = (left.data_type(schema), right.data_type(schema));
+    let (Ok(left), Ok(right), true) = (types.0, types.1, *binary == plain) else {
+        return false;
+    };
+    match (&left, &right) {
+        _ if left.is_floating() && left == right => true,
+        _ if *binary.op() == Operator::Divide => false,
+        (DataType::Decimal128(p, 0..), DataType::Decimal128(q, 0..)) => {
+            // The result of `*` has p + q + 1 digits, and none has more.
+            i16::from(*p) + i16::from(*q) < 38
+        }
+        _ => left.is_integer() && right.is_integer(),
+    }
 }
 
 #[cfg(test)]
@@ -90,10 +144,11 @@ mod tests {
     use arrow::array::{ArrayRef, RecordBatch, new_null_array};
     use arrow::compute::cast;
     use arrow::datatypes::{Field, Schema};
-    use datafusion::functions::core::{get_field, nullif};
+    use datafusion::common::ScalarValue;
     use datafusion::logical_expr::Operator::{Divide, Minus, Modulo, Multiply, Plus};
-    use datafusion::logical_expr::ScalarUDF;
-    use datafusion::physical_expr::expressions::{col, lit};
+    use datafusion::physical_expr::expressions::{
+        case, col, in_list, is_not_null, is_null, like, lit, not,
+    };
 
     use super::*;
 
@@ -130,8 +185,80 @@ mod tests {
             let fails: PhysicalExprRef = Arc::new(of(op));
             assert!(!is_infallible(&fails, &schema), "{fails}");
         }
-        let floats: PhysicalExprRef = Arc::new(BinaryExpr::new(lit(1.0), Plus, lit(1.0)));
-        assert!(!is_infallible(&floats, &schema));
+        for op in [Plus, Minus, Multiply, Divide] {
+            let floats: PhysicalExprRef = Arc::new(BinaryExpr::new(lit(1.0), op, lit(0.0)));
+            assert!(is_infallible(&floats, &schema), "{floats}");
+            assert!(floats.evaluate(&batch).is_ok(), "{floats}");
+        }
+    }
+
+    #[test]
+    fn decimals_are_infallible_while_all_digits_have_room() {
+        let nines = |digits: u8| {
+            let value = 10_i128.pow(digits.into()) - 1;
+            lit(ScalarValue::Decimal128(
+                Some(value),
+                digits,
+                digits as i8 / 2,
+            ))
+        };
+        let one_row = batch();
+        for op in [Plus, Minus, Multiply] {
+            for digits in 1..=38_u8 {
+                let other = 38 - digits;
+                for (left, right) in [(digits, other), (digits, digits)] {
+                    if right == 0 {
+                        continue;
+                    }
+                    let of: PhysicalExprRef =
+                        Arc::new(BinaryExpr::new(nines(left), op, nines(right)));
+                    let is_known = is_infallible(&of, &Schema::empty());
+                    assert_eq!(is_known, left + right < 38, "{of}");
+                    assert!(!is_known || of.evaluate(&one_row).is_ok(), "{of}");
+                }
+            }
+        }
+    }
+
+    /// Conditions, each with whether it is known not to fail.
+    #[test]
+    fn conditions_are_as_infallible_as_what_they_compare() {
+        let list = DataType::new_list(DataType::Int32, true);
+        let schema = Schema::new(vec![
+            Field::new("a", DataType::Int32, true),
+            Field::new("s", DataType::Utf8, true),
+            Field::new("l", list, true),
+        ]);
+        let column = |name| col(name, &schema).unwrap();
+        let of = |l, op, r| -> PhysicalExprRef { Arc::new(BinaryExpr::new(l, op, r)) };
+        let quotient = || of(lit(20), Divide, column("a"));
+        let less = || of(column("a"), Operator::Lt, lit(5));
+        let in_list = |value, list| in_list(value, list, &false, &schema).unwrap();
+        let case = |then, otherwise| case(None, vec![(less(), then)], Some(otherwise)).unwrap();
+        for (condition, is_known) in [
+            (less(), true),
+            (of(quotient(), Operator::Lt, lit(5)), false),
+            (of(column("l"), Operator::Eq, column("l")), false),
+            (of(column("a"), Operator::Eq, lit(5_i64)), false),
+            (of(less(), Operator::And, not(less()).unwrap()), true),
+            (of(less(), Operator::Or, not(quotient()).unwrap()), false),
+            (is_null(column("l")).unwrap(), true),
+            (is_not_null(quotient()).unwrap(), false),
+            (in_list(column("a"), vec![lit(1), lit(2)]), true),
+            (in_list(column("a"), vec![lit(1), quotient()]), false),
+            (
+                like(false, false, column("s"), lit("%a_"), &schema).unwrap(),
+                true,
+            ),
+            (
+                like(false, false, column("s"), column("s"), &schema).unwrap(),
+                false,
+            ),
+            (case(column("a"), lit(0)), true),
+            (case(column("a"), quotient()), false),
+        ] {
+            assert_eq!(is_infallible(&condition, &schema), is_known, "{condition}");
+        }
     }
 
     #[test]
@@ -150,44 +277,5 @@ mod tests {
         let a = col("a", &schema).unwrap();
         assert!(is_infallible(&sum(a.clone(), lit(1)), &schema));
         assert!(!is_infallible(&sum(a, fails), &schema));
-    }
-
-    fn call(function: Arc<ScalarUDF>, arguments: Vec<PhysicalExprRef>) -> PhysicalExprRef {
-        let field = Arc::new(Field::new("r", DataType::Int32, true));
-        let options = Default::default();
-        let call = ScalarFunctionExpr::new("r", function, arguments, field, options);
-        Arc::new(call)
-    }
-
-    #[test]
-    fn functions_are_not_known_to_be_pure_or_infallible() {
-        let call = call(nullif(), vec![lit(1), lit(2)]);
-        assert!(!is_infallible(&call, &Schema::empty()));
-    }
-
-    #[test]
-    fn fields_of_structs_are_infallible_and_no_entries_of_maps() {
-        let inner = DataType::Struct(vec![Field::new("k", DataType::Int32, true)].into());
-        let outer = DataType::Struct(vec![Field::new("i", inner, true)].into());
-        let entries = DataType::Struct(
-            vec![
-                Field::new("keys", DataType::Utf8, false),
-                Field::new("values", DataType::Int32, true),
-            ]
-            .into(),
-        );
-        let map = DataType::Map(Arc::new(Field::new("entries", entries, false)), false);
-        let schema = Schema::new(vec![
-            Field::new("s", outer, true),
-            Field::new("m", map, true),
-        ]);
-        let of = |column, names: &[&str]| {
-            let names = names.iter().map(|name| lit(*name));
-            let arguments = std::iter::once(col(column, &schema).unwrap()).chain(names);
-            is_infallible(&call(get_field(), arguments.collect()), &schema)
-        };
-        assert!(of("s", &["i"]) && of("s", &["i", "k"]));
-        assert!(!of("s", &["k"]) && !of("s", &["i", "k", "k"]) && !of("s", &[]));
-        assert!(!of("m", &["a"]));
     }
 }

@@ -468,7 +468,7 @@ fn a_scan_tests_the_comparisons_of_a_where_together_with_the_keys() {
 /// AND divides only where few rows of a batch are left. If the scan left out the others before,
 /// there would be many.
 #[test]
-fn a_where_that_may_fail_meets_no_other_rows() {
+fn a_condition_that_may_fail_meets_no_other_rows() {
     for at in PLACES {
         let sessions = Sessions::new(&small_batches(), with_whole_reads(at));
         let column = |of: fn(i64) -> i64| {
@@ -487,9 +487,30 @@ fn a_where_that_may_fail_meets_no_other_rows() {
             let table = MemTable::try_new(schema, partitions).unwrap();
             session.register_table("divided", Arc::new(table)).unwrap();
         }
-        let text = "SELECT d.k FROM (SELECT k FROM divided WHERE k % 3 = 0) s JOIN \
-                    (SELECT * FROM divided WHERE m % 10 = 3 AND 10 / z > 1 AND h < 1) d \
-                    ON s.k = d.k";
-        assert!(!sessions.same_rows(text).rows.is_empty());
+        let few = "(SELECT k FROM divided WHERE m IN (3, 4)) s";
+        for text in [
+            "SELECT d.k FROM (SELECT k FROM divided WHERE k % 3 = 0) s JOIN \
+             (SELECT * FROM divided WHERE m % 10 = 3 AND 10 / z > 1 AND h < 1) d ON s.k = d.k"
+                .to_owned(),
+            format!(
+                "SELECT d.k FROM {few} JOIN \
+                 (SELECT * FROM divided WHERE m % 10 = 3 AND 10 / z > 1) d ON s.k = d.k"
+            ),
+            format!(
+                "SELECT d.k, d.f FROM {few} JOIN \
+                 (SELECT k, m = 3 AND 10 / z > 1 AS f FROM divided) d ON s.k = d.k"
+            ),
+            format!(
+                "SELECT d.k, d.f FROM {few} JOIN \
+                 (SELECT k, max(m = 3 AND 10 / z > 1) AS f FROM divided GROUP BY k) d ON s.k = d.k"
+            ),
+            // Pairs of the lower join, of which the upper one needs a fifth.
+            format!(
+                "SELECT a.k FROM divided a JOIN divided b \
+                 ON a.k = b.k AND a.m + b.m = 6 AND 10 / (a.z * b.z) > 1 JOIN {few} ON s.k = b.k"
+            ),
+        ] {
+            assert!(!sessions.same_rows(&text).rows.is_empty(), "{text}");
+        }
     }
 }
