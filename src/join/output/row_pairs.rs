@@ -14,7 +14,6 @@ use arrow::buffer::BooleanBuffer;
 use arrow::compute::{concat, filter, prep_null_mask_filter};
 
 use crate::error::Result;
-use crate::join::bitmap::Bitmap;
 use crate::join::rows::{BuildRow, NO_ROW, Source};
 
 /// Pairs of rows that make an output batch.
@@ -77,16 +76,6 @@ impl Pairs {
         self.build.extend(std::iter::repeat_n(NO_ROW, probe.len()));
         self.probe.extend(probe);
         Ok(())
-    }
-
-    /// Returns the pairs whose build row is not in `rows`.
-    ///
-    /// # Errors
-    /// Arrow's errors.
-    pub fn without_build_rows(self, rows: &Bitmap) -> Result<Self> {
-        let is_out = |i: usize| !rows.get(self.build[i].0);
-        let kept = BooleanBuffer::collect_bool(self.build.len(), is_out);
-        self.keep(&BooleanArray::new(kept, None))
     }
 
     /// Returns the pairs whose bit is set and not NULL.

@@ -15,7 +15,6 @@ use arrow::buffer::BooleanBuffer;
 use arrow::compute::take;
 use datafusion::common::JoinType;
 use datafusion::common::cast::as_boolean_array;
-use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_plan::coalesce::PushBatchStatus;
 use tracing::trace_span;
 
@@ -24,8 +23,6 @@ use crate::join::bitmap::Bitmap;
 use crate::join::build_side::side::BuildSide;
 use crate::join::lookup::result::{LookupKind, LookupResult};
 use crate::join::metrics::JoinMetrics;
-use crate::join::output::columns::OutputColumns;
-use crate::join::output::join_type::Outcome;
 use crate::join::output::row_pairs::Pairs;
 use crate::join::rows::{BuildRow, RowLocations, Source};
 use crate::keys::verify::{Selected, equal_pairs, equal_strings, equal_views};
@@ -210,8 +207,12 @@ impl ProbeOutput {
         let hits = pairs.probe_rows();
         self.metrics.avg_fanout.add_total(hits);
         self.metrics.probe_hit_rate.add_part(hits);
-        if let Some(filter) = &self.spec.filter {
-            pairs = self.filter(filter, build, probe, pairs)?;
+        if let Some((filter, shape)) = &self.spec.filter {
+            let _work = trace_span!("residual filter").entered();
+            let rows = pairs.probe.len();
+            let input = shape.batch(build.rows(), Some(&probe.batch), &pairs, rows)?;
+            let passed = filter.evaluate(&input)?.into_array(rows)?;
+            pairs = pairs.keep(as_boolean_array(&passed)?)?;
         }
         if let Some(visited) = build.visited()
             && !visited.by_lookups()
@@ -219,30 +220,6 @@ impl ProbeOutput {
             (pairs.build.iter()).for_each(|row| visited.rows().set(row.0));
         }
         Ok(pairs)
-    }
-
-    /// Drops candidates that the residual filter does not let pass, and those that need not be
-    /// tested: where build rows are emitted once the probe has ended, one match of each is enough.
-    fn filter(
-        &self,
-        (filter, shape): &(PhysicalExprRef, OutputColumns),
-        build: &BuildSide,
-        probe: &ProbeBatch,
-        mut pairs: Pairs,
-    ) -> Result<Pairs> {
-        let _work = trace_span!("residual filter").entered();
-        if self.spec.outcome == Outcome::Later
-            && let Some(visited) = build.visited()
-        {
-            pairs = pairs.without_build_rows(visited.rows())?;
-        }
-        let rows = pairs.probe.len();
-        if rows == 0 {
-            return Ok(pairs);
-        }
-        let input = shape.batch(build.rows(), Some(&probe.batch), &pairs, rows)?;
-        let passed = filter.evaluate(&input)?.into_array(rows)?;
-        pairs.keep(as_boolean_array(&passed)?)
     }
 
     /// Drops candidates whose keys only share a normalized key.

@@ -1,7 +1,6 @@
 //! SQL: options, EXPLAIN, which joins are taken, and queries as users write them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -11,7 +10,6 @@ use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionStateBuilder;
-use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
@@ -635,45 +633,4 @@ fn a_scan_that_prunes_by_the_dynamic_filter_is_not_read_before_that_is_known() {
         Ok::<_, DataFusionError>(rows)
     });
     assert_eq!(rows.unwrap(), [5]);
-}
-
-/// Each of 4,000 rows of the build side has ten partners, all of which pass. Nine of ten need not be
-/// tested once the first has passed; a row of a batch does not see what the same batch finds.
-#[test]
-fn a_matched_build_row_is_not_tested_again() {
-    let session = session("always");
-    let tested = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&tested);
-    let count_rows = move |arguments: &[ColumnarValue]| {
-        if let ColumnarValue::Array(values) = &arguments[0] {
-            counter.fetch_add(values.len(), Ordering::Relaxed);
-        }
-        Ok(arguments[0].clone())
-    };
-    session.register_udf(create_udf(
-        "counted",
-        vec![DataType::Int64],
-        DataType::Int64,
-        Volatility::Immutable,
-        Arc::new(count_rows),
-    ));
-    ok(
-        &session,
-        "CREATE TABLE few AS SELECT value AS k, value AS v FROM range(0, 4000)",
-    );
-    ok(
-        &session,
-        "CREATE TABLE many AS SELECT value % 4000 AS k, value AS v FROM range(0, 40000)",
-    );
-    ok(&session, "SET datafusion.execution.batch_size = 1000");
-    for (exists, rows) in [("EXISTS", 4000), ("NOT EXISTS", 0)] {
-        tested.store(0, Ordering::Relaxed);
-        let query = format!(
-            "SELECT count(*) AS n FROM few WHERE {exists} \
-             (SELECT 1 FROM many WHERE many.k = few.k AND counted(many.v - few.v) >= 0)"
-        );
-        assert_eq!(ok(&session, &query), [rows.to_string()], "{query}");
-        let tested = tested.load(Ordering::Relaxed);
-        assert!((4000..20_000).contains(&tested), "{tested} pairs tested");
-    }
 }
