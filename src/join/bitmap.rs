@@ -22,6 +22,7 @@ impl Bitmap {
     }
 
     /// Sets the bit of `row`.
+    #[inline]
     pub fn set(&self, row: u32) {
         let (word, bit) = (&self.words[row as usize / 64], 1 << (row % 64));
         // Most rows are visited again and again: reading first keeps the line shared.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, new_null_array};
 use arrow::buffer::BooleanBuffer;
-use arrow::compute::{concat, filter, prep_null_mask_filter};
+use arrow::compute::{concat, filter};
 
 use crate::error::Result;
 use crate::join::rows::{BuildRow, NO_ROW, Source};
@@ -78,26 +78,23 @@ impl Pairs {
         Ok(())
     }
 
-    /// Returns the pairs whose bit is set and not NULL.
+    /// Returns the pairs whose bit is set.
     ///
     /// # Errors
     /// Arrow's errors.
-    pub fn keep(mut self, passed: &BooleanArray) -> Result<Self> {
+    pub fn keep(mut self, passed: &BooleanBuffer) -> Result<Self> {
         self.debug_assert_lengths();
         debug_assert!(self.probe.is_empty() || self.probe.len() == passed.len());
-        if passed.true_count() == passed.len() {
+        if passed.count_set_bits() == passed.len() {
             return Ok(self);
         }
-        let passed = match passed.null_count() {
-            0 => passed.clone(),
-            _ => prep_null_mask_filter(passed),
-        };
+        let mask = BooleanArray::new(passed.clone(), None);
         for column in self.gathered.values_mut() {
-            *column = filter(column, &passed)?;
+            *column = filter(column, &mask)?;
         }
         Ok(Self {
-            build: kept(&self.build, passed.values()),
-            probe: kept(&self.probe, passed.values()),
+            build: kept(&self.build, passed),
+            probe: kept(&self.probe, passed),
             mark: None,
             gathered: self.gathered,
         })

@@ -10,11 +10,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::buffer::BooleanBuffer;
-use arrow::compute::take;
+use arrow::compute::{prep_null_mask_filter, take};
 use datafusion::common::JoinType;
 use datafusion::common::cast::as_boolean_array;
+use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_plan::coalesce::PushBatchStatus;
 use tracing::trace_span;
 
@@ -23,6 +24,8 @@ use crate::join::bitmap::Bitmap;
 use crate::join::build_side::side::BuildSide;
 use crate::join::lookup::result::{LookupKind, LookupResult};
 use crate::join::metrics::JoinMetrics;
+use crate::join::output::columns::OutputColumns;
+use crate::join::output::join_type::Outcome;
 use crate::join::output::row_pairs::Pairs;
 use crate::join::rows::{BuildRow, RowLocations, Source};
 use crate::keys::verify::{Selected, equal_pairs, equal_strings, equal_views};
@@ -182,20 +185,29 @@ impl ProbeOutput {
         };
         let matches = self.matches(build, probe, pairs)?;
         let range = probe.resolve(&matches, is_last);
-        let pairs = self.spec.outcome.apply(matches, range)?;
-        let rows = pairs.probe.len();
-        let output = &self.spec.output;
-        let batch = output.batch(build.rows(), Some(&probe.batch), &pairs, rows)?;
+        let batch = match self.spec.outcome {
+            Outcome::Later => None,
+            outcome => {
+                let pairs = outcome.apply(matches, range)?;
+                let rows = pairs.probe.len();
+                let output = &self.spec.output;
+                Some(output.batch(build.rows(), Some(&probe.batch), &pairs, rows)?)
+            }
+        };
         if is_last {
             let rows = probe.batch.num_rows();
             self.metrics.probe_hit_rate.add_total(rows);
             chunk.next_batch();
         }
         timer.done();
-        Ok(Some(self.push(batch)?))
+        match batch {
+            Some(batch) => Ok(Some(self.push(batch)?)),
+            None => Ok(Some(PushBatchStatus::Continue)),
+        }
     }
 
-    /// Returns the step's candidates that are matches: equal keys, residual filter passed.
+    /// Returns the step's candidates that are matches: equal keys, residual filter passed. Their
+    /// build rows are noted, if the join type asks for them. Returns none where that is all it asks.
     fn matches(&self, build: &BuildSide, probe: &ProbeBatch, mut pairs: Pairs) -> Result<Pairs> {
         if pairs.probe.is_empty() {
             return Ok(pairs);
@@ -207,19 +219,24 @@ impl ProbeOutput {
         let hits = pairs.probe_rows();
         self.metrics.avg_fanout.add_total(hits);
         self.metrics.probe_hit_rate.add_part(hits);
-        if let Some((filter, shape)) = &self.spec.filter {
-            let _work = trace_span!("residual filter").entered();
-            let rows = pairs.probe.len();
-            let input = shape.batch(build.rows(), Some(&probe.batch), &pairs, rows)?;
-            let passed = filter.evaluate(&input)?.into_array(rows)?;
-            pairs = pairs.keep(as_boolean_array(&passed)?)?;
-        }
+        let passed = match &self.spec.filter {
+            Some(filter) => Some(residual(filter, build, probe, &pairs)?),
+            None => None,
+        };
         if let Some(visited) = build.visited()
             && !visited.by_lookups()
         {
-            (pairs.build.iter()).for_each(|row| visited.rows().set(row.0));
+            let visit = |row: BuildRow| visited.rows().set(row.0);
+            match &passed {
+                Some(passed) => passed.set_indices().for_each(|i| visit(pairs.build[i])),
+                None => pairs.build.iter().copied().for_each(visit),
+            }
         }
-        Ok(pairs)
+        match passed {
+            _ if self.spec.outcome == Outcome::Later => Ok(Pairs::default()),
+            Some(passed) => pairs.keep(&passed),
+            None => Ok(pairs),
+        }
     }
 
     /// Drops candidates whose keys only share a normalized key.
@@ -259,7 +276,7 @@ impl ProbeOutput {
             equal = Some(equal.map_or(bits.clone(), |equal| &equal & &bits));
         }
         match equal {
-            Some(equal) => pairs.keep(&BooleanArray::new(equal, None)),
+            Some(equal) => pairs.keep(&equal),
             None => Ok(pairs),
         }
     }
@@ -355,4 +372,25 @@ impl ProbeOutput {
             _ => PushBatchStatus::Continue,
         })
     }
+}
+
+/// Returns which pairs the residual filter lets pass.
+fn residual(
+    (filter, shape): &(PhysicalExprRef, OutputColumns),
+    build: &BuildSide,
+    probe: &ProbeBatch,
+    pairs: &Pairs,
+) -> Result<BooleanBuffer> {
+    let _work = trace_span!("residual filter").entered();
+    let rows = pairs.probe.len();
+    if rows == 0 {
+        return Ok(BooleanBuffer::new_unset(0));
+    }
+    let input = shape.batch(build.rows(), Some(&probe.batch), pairs, rows)?;
+    let passed = filter.evaluate(&input)?.into_array(rows)?;
+    let passed = as_boolean_array(&passed)?;
+    Ok(match passed.null_count() {
+        0 => passed.values().clone(),
+        _ => prep_null_mask_filter(passed).values().clone(),
+    })
 }
