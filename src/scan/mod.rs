@@ -16,10 +16,11 @@
 //! each scan just before DataFusion's own rule hands filters out. It keeps those of joins and
 //! applies them to each batch as far as that pays ([`filter_stream`]). Comparisons of a filter node
 //! above are tested with them ([`comparisons`]). A filter tests only what cannot fail
-//! ([`infallible`]), on its way down, too ([`pushdown_guard`]), and below nothing that would fail
-//! once rows are gone ([`short_circuit`]). Where none arrived the node goes again. A node of its own serves scans of any kind, and leaves the scan visible to code
-//! that looks for it; a wrapper inside `DataSourceExec` would hide it. ([`cached_statistics`] is
-//! such a wrapper, for as long as a query is planned.)
+//! ([`infallible`]), on its way down, too ([`pushdown_guard`]). It stays above what would fail once
+//! rows are gone ([`short_circuit`]). Where none arrived the node goes again. A node of its own
+//! serves scans of any kind, and leaves the scan visible to code that looks for it; a wrapper inside
+//! `DataSourceExec` would hide it. ([`cached_statistics`] is such a wrapper, for as long as a query
+//! is planned.)
 //!
 //! Sideways information passing of this kind is known from Beeri and Ramakrishnan ("On the power of
 //! magic", 1987). Velox and DuckDB push filters of hash joins into scans.

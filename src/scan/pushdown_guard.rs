@@ -14,9 +14,10 @@
 //! testing rows by it loses more. Neither may a filter go below a LIMIT, which some nodes have as
 //! `fetch`. A projection or a scan may compute a column by an expression that can fail, and a
 //! filter over that column stays above it ([`infallible`](super::infallible)). None goes below a
-//! condition that may fail once rows are left out ([`short_circuit`](super::short_circuit)). A
-//! [`PushdownGuard`] stands above each such node while filters are handed out. It lets through those
-//! whose columns are the same below.
+//! condition that may fail once rows are left out ([`short_circuit`](super::short_circuit)).
+//!
+//! A [`PushdownGuard`] stands above each such node while filters are handed out. It lets through
+//! those whose columns are the same below.
 //!
 //! UPSTREAM(not reported): this file goes once nodes hand filters on by the index of a column.
 

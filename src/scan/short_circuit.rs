@@ -7,11 +7,11 @@
 //!  keys leave out the other rows      half of the batch has m % 10 = 3: the division sees all
 //! ```
 //!
-//! AND evaluates its right side for those rows alone that its left side lets pass, if they are few
-//! of the batch, and for no row if there are none; OR likewise. In other batches it evaluates both
-//! sides for all rows (`BinaryExpr::evaluate`). So a right side that may fail can do so once other
-//! rows are gone, or once batches are put together. A query must not fail as rows were left out
-//! that it has no use for. Below a node with such a condition no filter is tested
+//! The left side of AND lets some rows of a batch pass. If these are few, AND evaluates its right
+//! side for them alone, and if there are none, for no row. Otherwise it evaluates both sides for all
+//! rows (`BinaryExpr::evaluate`). OR does likewise. So a right side that may fail can do so once
+//! other rows are gone, or once batches are put together. But a query must not fail because rows
+//! were left out that it has no use for. So no filter is tested below a node with such a condition
 //! ([`pushdown_guard`](super::pushdown_guard)).
 //!
 //! CASE evaluates each branch for its own rows only, whatever else is in the batch. So the residual
@@ -36,9 +36,9 @@ pub fn depends_on_batch(expression: &PhysicalExprRef, schema: &Schema) -> bool {
     is_left_out || children.any(|child| depends_on_batch(child, schema))
 }
 
-/// Returns a condition that is true of the same rows as `condition`, and evaluates the right side
-/// of each AND and OR only for rows that need it, if that may fail. It may be false where
-/// `condition` is NULL.
+/// Returns a condition that is true of the same rows as `condition`. It may be false where
+/// `condition` is NULL. The right side of an AND or OR is evaluated only for rows that need it, if
+/// it may fail.
 ///
 /// # Errors
 /// If a side is no condition.
