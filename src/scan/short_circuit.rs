@@ -8,11 +8,11 @@
 //! ```
 //!
 //! The left side of AND lets some rows of a batch pass. If these are few, AND evaluates its right
-//! side for them alone, and if there are none, for no row. Otherwise it evaluates both sides for all
-//! rows (`BinaryExpr::evaluate`). OR does likewise. So a right side that may fail can do so once
-//! other rows are gone, or once batches are put together. But a query must not fail because rows
-//! were left out that it has no use for. So no filter is tested below a node with such a condition
-//! ([`pushdown_guard`](super::pushdown_guard)).
+//! side for them alone, and if there are none, for no row. Otherwise it evaluates both sides for
+//! all rows (`BinaryExpr::evaluate`). OR does likewise. So a right side that may fail can do so
+//! once other rows are gone, or once batches are put together. But a query must not fail because
+//! rows were left out that it has no use for. So no filter is tested below a node with such a
+//! condition ([`pushdown_guard`](super::pushdown_guard)).
 //!
 //! CASE evaluates each branch for its own rows only, whatever else is in the batch. So the residual
 //! filter of a join, whose batches are this crate's own, becomes a CASE when the join runs

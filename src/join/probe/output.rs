@@ -207,8 +207,8 @@ impl ProbeOutput {
     }
 
     /// Returns the step's candidates that are matches: equal keys, residual filter passed. Their
-    /// build rows are noted if the join type asks for them. If it asks for nothing else, no match is
-    /// returned.
+    /// build rows are noted if the join type asks for them. If it asks for nothing else, no match
+    /// is returned.
     fn matches(&self, build: &BuildSide, probe: &ProbeBatch, mut pairs: Pairs) -> Result<Pairs> {
         if pairs.probe.is_empty() {
             return Ok(pairs);

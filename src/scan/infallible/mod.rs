@@ -116,8 +116,8 @@ fn is_infallible_operator(binary: &BinaryExpr, schema: &Schema) -> bool {
     }
 }
 
-/// Returns whether the arithmetic never fails. That of floats does not. `+`, `-` and `*` of integers
-/// wrap around where they overflow, and those of decimals may have room for all digits.
+/// Returns whether the arithmetic never fails. That of floats does not. `+`, `-` and `*` of
+/// integers wrap around where they overflow, and those of decimals may have room for all digits.
 fn is_infallible_arithmetic(binary: &BinaryExpr, schema: &Schema) -> bool {
     let (left, right) = (binary.left(), binary.right());
     // One that is to fail instead is no longer equal to a plain one.
