@@ -19,8 +19,8 @@
 //! ([`infallible`]), on its way down, too ([`pushdown_guard`]). It stays above what would fail once
 //! rows are gone ([`short_circuit`]). Where none arrived the node goes again. A node of its own
 //! serves scans of any kind, and leaves the scan visible to code that looks for it; a wrapper
-//! inside `DataSourceExec` would hide it. ([`cached_statistics`] is such a wrapper, for as long as a
-//! query is planned.)
+//! inside `DataSourceExec` would hide it. ([`cached_statistics`] is such a wrapper, for as long as
+//! a query is planned.)
 //!
 //! Sideways information passing of this kind is known from Beeri and Ramakrishnan ("On the power of
 //! magic", 1987). Velox and DuckDB push filters of hash joins into scans.
