@@ -27,6 +27,7 @@ use crate::device_startup;
 use crate::join::exec::HortonJoinExec;
 use crate::join::sides::can_swap;
 use crate::join::steps::is_small_step;
+use crate::scan::short_circuit::{by_row, depends_on_batch};
 
 use super::enabled::replaces_joins;
 
@@ -42,6 +43,10 @@ fn replace(
         let is_replaced = HortonJoinExec::downcast(node.as_ref()).is_some();
         let join = node.downcast_ref::<HashJoinExec>();
         let join = join.filter(|join| !is_replaced && !draws_at_random(join));
+        let join = match join {
+            Some(join) if depends_on_its_batches(join)? => None,
+            join => join,
+        };
         let Some(stock) = join.map(&convert).transpose()?.flatten() else {
             return Ok(Transformed::no(node));
         };
@@ -61,6 +66,22 @@ fn draws_at_random(join: &HashJoinExec) -> bool {
     let keys = join.on().iter().flat_map(|(left, right)| [left, right]);
     let residual = join.filter().map(|filter| filter.expression());
     keys.chain(residual).any(is_volatile)
+}
+
+/// Returns whether `join` has a key or a residual filter that may fail or not depending on the
+/// other rows of a batch, even if AND and OR are evaluated row by row. The batches of a join of this
+/// crate are others.
+fn depends_on_its_batches(join: &HashJoinExec) -> Result<bool> {
+    let schemas = [join.left().schema(), join.right().schema()];
+    let mut keys = join.on().iter().map(|(left, right)| [left, right]);
+    if keys.any(|keys| (keys.iter().zip(&schemas)).any(|(key, of)| depends_on_batch(key, of))) {
+        return Ok(true);
+    }
+    let Some(residual) = join.filter() else {
+        return Ok(false);
+    };
+    let condition = by_row(residual.expression(), residual.schema())?;
+    Ok(depends_on_batch(&condition, residual.schema()))
 }
 
 /// Returns `plan` with its joins replaced, their sides as planned.

@@ -29,10 +29,10 @@ use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
-use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter_pushdown::{
@@ -121,15 +121,15 @@ fn is_exact(node: &dyn ExecutionPlan, i: usize) -> bool {
     })
 }
 
-/// Returns whether `node` has a condition that may fail once rows of its batches are left out. What
-/// a scan has below it is its own.
+/// Returns whether `node` has a condition that may fail once rows of its batches are left out.
 fn evaluates_by_batch(node: &dyn ExecutionPlan) -> bool {
-    if node.is::<DataSourceExec>() {
-        return false;
+    if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
+        return computes_by_batch(scan);
     }
     let schema = match node.children().as_slice() {
         [child] => child.schema(),
-        // The types of a join's columns are not known here, so its condition counts as one.
+        // The columns of a condition over two inputs have no known types here. So an AND or OR of
+        // comparisons counts as one that may fail.
         _ => Arc::new(Schema::empty()),
     };
     let mut found = false;
@@ -140,18 +140,38 @@ fn evaluates_by_batch(node: &dyn ExecutionPlan) -> bool {
     found || read.is_err()
 }
 
+/// Returns what a scan of files computes its columns from.
+fn file_source(scan: &DataSourceExec) -> Option<&Arc<dyn FileSource>> {
+    let files = scan.data_source().downcast_ref::<FileScanConfig>()?;
+    Some(files.file_source())
+}
+
 /// Returns whether `scan` may test its column `i` before it has made it. A scan of files can
 /// compute columns, and tests what they are computed of.
 fn reads_infallibly(scan: &DataSourceExec, i: usize) -> bool {
-    let files = scan.data_source().downcast_ref::<FileScanConfig>();
-    let source = files.map(FileScanConfig::file_source);
-    let computed = source.and_then(|source| Some((source, source.projection()?)));
+    let computed = file_source(scan).and_then(|source| Some((source, source.projection()?)));
     let Some((source, computed)) = computed else {
         return true;
     };
     let table = source.table_schema().table_schema();
     let of_column = computed.as_ref().get(i);
     of_column.is_some_and(|computed| is_infallible(&computed.expr, table))
+}
+
+/// Returns whether a scan of files computes a column, or tests a part of its predicate, by a
+/// condition that may fail once rows are left out. Each part of the predicate is tested for the
+/// rows that others let pass.
+fn computes_by_batch(scan: &DataSourceExec) -> bool {
+    let Some(source) = file_source(scan) else {
+        return false;
+    };
+    let table = source.table_schema().table_schema();
+    let computed = source.projection().map(|of| of.as_ref().iter());
+    let mut computed = computed.into_iter().flatten().map(|column| &column.expr);
+    let predicate = source.filter();
+    let mut parts = predicate.iter().flat_map(split_conjunction);
+    computed.any(|column| depends_on_batch(column, table))
+        || parts.any(|part| depends_on_batch(part, table))
 }
 
 /// Returns the one column of `plan`'s rows that has this name.

@@ -41,8 +41,7 @@ impl OrientedJoin {
     /// `swapped`.
     ///
     /// # Errors
-    /// If the join type has no counterpart with its sides swapped, or the residual filter is no
-    /// condition.
+    /// If the join type has no counterpart with its sides swapped.
     pub fn new(
         planned: &Arc<HashJoinExec>,
         swapped: bool,
@@ -187,8 +186,8 @@ fn swap(planned: &HashJoinExec) -> Result<HashJoinExec> {
     join.builder().build()
 }
 
-/// Returns the join, whose residual filter is evaluated row by row if it may fail. Its batches are
-/// not those that the planned join would have.
+/// Returns the join. If its residual filter may fail depending on the batch, it is evaluated row by
+/// row: this crate's batches are not those of `HashJoinExec`.
 fn with_residual_by_row(join: Arc<HashJoinExec>) -> Result<Arc<HashJoinExec>> {
     let Some(filter) = join.filter() else {
         return Ok(join);

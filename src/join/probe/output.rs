@@ -202,7 +202,7 @@ impl ProbeOutput {
         timer.done();
         match batch {
             Some(batch) => Ok(Some(self.push(batch)?)),
-            None => Ok(Some(PushBatchStatus::Continue)),
+            None => Ok(Some(self.status())),
         }
     }
 
@@ -368,10 +368,14 @@ impl ProbeOutput {
             self.batches.push(batch.slice(at, size.min(rows - at)))?;
         }
         self.left = self.left.map(|left| left - rows);
-        Ok(match self.left {
+        Ok(self.status())
+    }
+
+    fn status(&self) -> PushBatchStatus {
+        match self.left {
             Some(0) => PushBatchStatus::LimitReached,
             _ => PushBatchStatus::Continue,
-        })
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The functions of DataFusion that are pure and never fail, for the arguments that they have here.
+//! The functions of DataFusion that are pure and never fail, with the arguments that are checked
+//! here.
 //!
 //! Each was read in DataFusion's source. A function is known by the type of its implementation, as
 //! a user may register another one under its name.

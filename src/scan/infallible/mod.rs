@@ -37,6 +37,9 @@ use widening::is_widening;
 mod functions;
 mod widening;
 
+/// Bytes of a pattern of LIKE at most.
+const PATTERN_BYTES: usize = 1000;
+
 /// Returns whether `expression`, over rows of `schema`, is known to be pure and never to fail.
 pub fn is_infallible(expression: &PhysicalExprRef, schema: &Schema) -> bool {
     let mut children = expression.children().into_iter();
@@ -61,8 +64,7 @@ fn is_infallible_node(expression: &PhysicalExprRef, schema: &Schema) -> bool {
         return is_infallible_operator(binary, schema);
     }
     if let Some(like) = expression.downcast_ref::<LikeExpr>() {
-        // A pattern becomes a regular expression, which is to have a bounded size.
-        return like.pattern().is::<Literal>();
+        return has_short_pattern(like);
     }
     if let Some(list) = expression.downcast_ref::<InListExpr>() {
         return are_comparable(std::iter::once(list.expr()).chain(list.list()), schema);
@@ -90,7 +92,16 @@ fn are_comparable<'a>(
     })
 }
 
-/// Returns whether no branch is cast, and values are compared with those of the same type.
+/// Returns whether the pattern is known and short. It can become a regular expression, the size of
+/// which is limited.
+fn has_short_pattern(like: &LikeExpr) -> bool {
+    let pattern = like.pattern().downcast_ref::<Literal>();
+    let pattern = pattern.and_then(|pattern| pattern.value().try_as_str().flatten());
+    pattern.is_some_and(|pattern| pattern.len() <= PATTERN_BYTES)
+}
+
+/// Returns whether no branch is cast, and values are compared with those of the same type. Branches
+/// of dictionaries may have more values together than their keys can tell apart.
 fn is_infallible_case(case: &CaseExpr, schema: &Schema) -> bool {
     let branches = case.when_then_expr();
     let compared = case.expr().map(|value| {
@@ -100,7 +111,13 @@ fn is_infallible_case(case: &CaseExpr, schema: &Schema) -> bool {
     let of = case.data_type(schema).ok();
     let results = branches.iter().map(|(_, then)| then);
     let mut results = results.chain(case.else_expr());
-    compared.unwrap_or(true) && results.all(|result| result.data_type(schema).ok() == of)
+    let is_plain = of.as_ref().is_some_and(|of| !of.is_nested() && !is_dictionary(of));
+    let is_of_type = |result: &PhysicalExprRef| result.data_type(schema).ok() == of;
+    is_plain && compared.unwrap_or(true) && results.all(is_of_type)
+}
+
+fn is_dictionary(of: &DataType) -> bool {
+    matches!(of, DataType::Dictionary(..))
 }
 
 /// Returns whether the operator never fails if its sides do not.
@@ -117,10 +134,11 @@ fn is_infallible_operator(binary: &BinaryExpr, schema: &Schema) -> bool {
 }
 
 /// Returns whether the arithmetic never fails. That of floats does not. `+`, `-` and `*` of
-/// integers wrap around where they overflow, and those of decimals may have room for all digits.
+/// integers wrap around where they overflow, and those of decimals have room for all digits if the
+/// two precisions together are below 38.
 fn is_infallible_arithmetic(binary: &BinaryExpr, schema: &Schema) -> bool {
     let (left, right) = (binary.left(), binary.right());
-    // One that is to fail instead is no longer equal to a plain one.
+    // An operator that fails on overflow is not equal to a plain one.
     let plain = BinaryExpr::new(left.clone(), *binary.op(), right.clone());
     let types = (left.data_type(schema), right.data_type(schema));
     let (Ok(left), Ok(right), true) = (types.0, types.1, *binary == plain) else {
@@ -130,7 +148,7 @@ fn is_infallible_arithmetic(binary: &BinaryExpr, schema: &Schema) -> bool {
         _ if left.is_floating() && left == right => true,
         _ if *binary.op() == Operator::Divide => false,
         (DataType::Decimal128(p, 0..), DataType::Decimal128(q, 0..)) => {
-            // The result of `*` has p + q + 1 digits, and none has more.
+            // The result of `*` has p + q + 1 digits, and none has more than that.
             i16::from(*p) + i16::from(*q) < 38
         }
         _ => left.is_integer() && right.is_integer(),
