@@ -121,7 +121,13 @@ mod tests {
 
     #[test]
     fn and_divides_for_few_rows_alone_and_by_row_for_any_share() {
-        let few = [Some(true), Some(false), Some(false), Some(false), Some(false)];
+        let few = [
+            Some(true),
+            Some(false),
+            Some(false),
+            Some(false),
+            Some(false),
+        ];
         let (few, half) = (batch(&few, 0), batch(&few[..2], 0));
         let schema = few.schema();
         let [a, divides] = operands(&schema);
@@ -185,7 +191,10 @@ mod tests {
         assert!(depends_on_batch(&within, &schema));
 
         let list = |items| in_list(a.clone(), items, &false, &schema).unwrap();
-        assert!(!depends_on_batch(&list(vec![divides.clone(), a.clone()]), &schema));
+        assert!(!depends_on_batch(
+            &list(vec![divides.clone(), a.clone()]),
+            &schema
+        ));
         let ends = list(vec![a.clone(), divides]);
         assert!(depends_on_batch(&by_row(&ends, &schema).unwrap(), &schema));
     }

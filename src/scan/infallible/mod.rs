@@ -111,7 +111,9 @@ fn is_infallible_case(case: &CaseExpr, schema: &Schema) -> bool {
     let of = case.data_type(schema).ok();
     let results = branches.iter().map(|(_, then)| then);
     let mut results = results.chain(case.else_expr());
-    let is_plain = of.as_ref().is_some_and(|of| !of.is_nested() && !is_dictionary(of));
+    let is_plain = of
+        .as_ref()
+        .is_some_and(|of| !of.is_nested() && !is_dictionary(of));
     let is_of_type = |result: &PhysicalExprRef| result.data_type(schema).ok() == of;
     is_plain && compared.unwrap_or(true) && results.all(is_of_type)
 }
@@ -242,10 +244,12 @@ mod tests {
     #[test]
     fn conditions_are_as_infallible_as_what_they_compare() {
         let list = DataType::new_list(DataType::Int32, true);
+        let tags = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Utf8));
         let schema = Schema::new(vec![
             Field::new("a", DataType::Int32, true),
             Field::new("s", DataType::Utf8, true),
             Field::new("l", list, true),
+            Field::new("t", tags, true),
         ]);
         let column = |name| col(name, &schema).unwrap();
         let of = |l, op, r| -> PhysicalExprRef { Arc::new(BinaryExpr::new(l, op, r)) };
@@ -272,6 +276,11 @@ mod tests {
                 like(false, false, column("s"), column("s"), &schema).unwrap(),
                 false,
             ),
+            (
+                like(false, false, column("s"), lit("_".repeat(400_000)), &schema).unwrap(),
+                false,
+            ),
+            (case(column("t"), column("t")), false),
             (case(column("a"), lit(0)), true),
             (case(column("a"), quotient()), false),
         ] {
