@@ -68,9 +68,9 @@ fn draws_at_random(join: &HashJoinExec) -> bool {
     keys.chain(residual).any(is_volatile)
 }
 
-/// Returns whether `join` has a key or a residual filter that may fail or not depending on the
-/// other rows of a batch, even if AND and OR are evaluated row by row. The batches of a join of this
-/// crate are others.
+/// Returns whether a key or the residual filter of `join` depends on the batch
+/// ([`depends_on_batch`]), even if AND and OR are evaluated row by row. The batches of a join of
+/// this crate are not those of `HashJoinExec`, so such a join stays DataFusion's own.
 fn depends_on_its_batches(join: &HashJoinExec) -> Result<bool> {
     let schemas = [join.left().schema(), join.right().schema()];
     let mut keys = join.on().iter().map(|(left, right)| [left, right]);

@@ -158,9 +158,9 @@ fn reads_infallibly(scan: &DataSourceExec, i: usize) -> bool {
     of_column.is_some_and(|computed| is_infallible(&computed.expr, table))
 }
 
-/// Returns whether a scan of files computes a column, or tests a part of its predicate, by a
-/// condition that may fail once rows are left out. Each part of the predicate is tested for the
-/// rows that others let pass.
+/// Returns whether a scan of files computes by a condition that may fail once rows are left out.
+/// That may be a column, or a part of its predicate. Each part is tested for the rows that others
+/// let pass.
 fn computes_by_batch(scan: &DataSourceExec) -> bool {
     let Some(source) = file_source(scan) else {
         return false;

@@ -136,8 +136,8 @@ fn is_infallible_operator(binary: &BinaryExpr, schema: &Schema) -> bool {
 }
 
 /// Returns whether the arithmetic never fails. That of floats does not. `+`, `-` and `*` of
-/// integers wrap around where they overflow, and those of decimals have room for all digits if the
-/// two precisions together are below 38.
+/// integers wrap around where they overflow. Those of decimals have room for all digits if the two
+/// precisions together are below 38.
 fn is_infallible_arithmetic(binary: &BinaryExpr, schema: &Schema) -> bool {
     let (left, right) = (binary.left(), binary.right());
     // An operator that fails on overflow is not equal to a plain one.
