@@ -126,11 +126,14 @@ fn evaluates_by_batch(node: &dyn ExecutionPlan) -> bool {
     if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
         return computes_by_batch(scan);
     }
-    let schema = match node.children().as_slice() {
-        [child] => child.schema(),
+    let aggregate = node.downcast_ref::<AggregateExec>();
+    let schema = match (aggregate, node.children().as_slice()) {
+        // The arguments of a final aggregate are those of the partial one below.
+        (Some(aggregate), _) => aggregate.input_schema(),
+        (None, [child]) => child.schema(),
         // The columns of a condition over two inputs have no known types here. So an AND or OR of
         // comparisons counts as one that may fail.
-        _ => Arc::new(Schema::empty()),
+        (None, _) => Arc::new(Schema::empty()),
     };
     let mut found = false;
     let read = node.apply_expressions(&mut |expression| {

@@ -8,6 +8,7 @@
 //!  k < 5 AND s LIKE 'a%'        tested: conditions over what is tested
 //!  CAST(s AS INT), 20 / d       not: they can fail. A WHERE or a join above the scan may be there
 //!                               to keep them from the rows on which they do
+//!  (SELECT max(k) FROM t)       tested: its one value is there before rows are read
 //!  random(), other functions    not: a second draw differs, and nobody says which functions fail
 //! ```
 //!
@@ -29,6 +30,7 @@ use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr,
     Literal, NotExpr,
 };
+use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr::{PhysicalExpr, PhysicalExprRef, ScalarFunctionExpr};
 
 use functions::is_infallible_function;
@@ -50,6 +52,7 @@ pub fn is_infallible(expression: &PhysicalExprRef, schema: &Schema) -> bool {
 fn is_infallible_node(expression: &PhysicalExprRef, schema: &Schema) -> bool {
     if expression.is::<Column>()
         || expression.is::<Literal>()
+        || expression.is::<ScalarSubqueryExpr>()
         || expression.is::<NotExpr>()
         || expression.is::<IsNullExpr>()
         || expression.is::<IsNotNullExpr>()
