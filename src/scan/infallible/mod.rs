@@ -6,9 +6,9 @@
 //!  CAST(k AS BIGINT), k + 1     tested: widening casts, wrapping arithmetic of integers
 //!  s['k'], substr(s, 1, 5)      tested: the field of a struct, some functions of DataFusion
 //!  k < 5 AND s LIKE 'a%'        tested: conditions over what is tested
+//!  (SELECT max(k) FROM t)       tested: its one value is there before rows are read
 //!  CAST(s AS INT), 20 / d       not: they can fail. A WHERE or a join above the scan may be there
 //!                               to keep them from the rows on which they do
-//!  (SELECT max(k) FROM t)       tested: its one value is there before rows are read
 //!  random(), other functions    not: a second draw differs, and nobody says which functions fail
 //! ```
 //!
