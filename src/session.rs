@@ -3,7 +3,8 @@
 //! ```text
 //!  SessionStateBuilder ──install──▶ + options horton.…
 //!                                   + statistics cached, at the front
-//!                                   + rule 1 after JoinSelection
+//!                                   + order of inner joins before JoinSelection
+//!                                   + rule 1 after it
 //!                                   + rule 2, then scans' rules around FilterPushdown(Post)
 //! ```
 
@@ -19,6 +20,7 @@ use crate::device_health::Health;
 use crate::device_startup::{UNUSED, warm_up_for};
 use crate::error::{Error, Result};
 use crate::plan::filters::{FILTER_PUSHDOWN, InsertFilterNodes, RemoveUnusedFilterNodes};
+use crate::plan::join_order::ReorderJoins;
 use crate::plan::joins::{ReplaceJoins, ReplaceSwappableJoins};
 use crate::plan::statistics::CacheStatistics;
 
@@ -89,6 +91,7 @@ fn add(rules: &mut Vec<Rule>) {
         .position(|rule| rule.name() == "join_selection")
     {
         rules.insert(at + 1, Arc::new(ReplaceSwappableJoins));
+        rules.insert(at, Arc::new(ReorderJoins));
     }
     let hands_out = rules.iter().position(|rule| rule.name() == FILTER_PUSHDOWN);
     match hands_out {

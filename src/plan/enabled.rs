@@ -17,6 +17,11 @@ pub fn replaces_joins(config: &ConfigOptions) -> Option<&HortonConfig> {
     (horton.enabled != Enabled::Never && !is_coordinator(config)).then_some(horton)
 }
 
+/// Returns whether inner joins may come in another order than they were written in.
+pub fn reorders_joins(config: &ConfigOptions) -> bool {
+    replaces_joins(config).is_some_and(|horton| horton.reorder_joins)
+}
+
 /// Returns whether joins of this crate have filters: at least to prune files by.
 pub fn makes_filters(config: &ConfigOptions) -> bool {
     config.optimizer.enable_join_dynamic_filter_pushdown && replaces_joins(config).is_some()

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  statistics   scans of tables in memory cache their statistics
+//!  join_order   inner joins that multiply rows move behind others
 //!  joins        HashJoinExec becomes HortonJoinExec: sides open, then all others
 //!  filters      filters of joins reach scans, around DataFusion's own rule
 //! ```
@@ -11,6 +12,7 @@
 
 mod enabled;
 pub mod filters;
+pub mod join_order;
 pub mod joins;
 pub mod statistics;
 pub mod worker;

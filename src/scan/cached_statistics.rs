@@ -32,16 +32,18 @@ use datafusion::physical_plan::filter_pushdown::FilterPushdownPropagation;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan, SortOrderPushdownResult};
 
-/// Returns the rows of a table in memory.
-pub(crate) fn rows_in_memory(plan: &dyn ExecutionPlan) -> Option<usize> {
+/// Returns the table in memory that `plan` scans, if it is such a scan.
+pub(crate) fn memory_source(plan: &dyn ExecutionPlan) -> Option<&MemorySourceConfig> {
     let source = plan.downcast_ref::<DataSourceExec>()?.data_source();
     let known = source
         .downcast_ref::<CachedStatistics>()
         .map(CachedStatistics::source);
-    let source = known
-        .unwrap_or(source)
-        .downcast_ref::<MemorySourceConfig>()?;
-    let batches = source.partitions().iter().flatten();
+    known.unwrap_or(source).downcast_ref::<MemorySourceConfig>()
+}
+
+/// Returns the rows of a table in memory.
+pub(crate) fn rows_in_memory(plan: &dyn ExecutionPlan) -> Option<usize> {
+    let batches = memory_source(plan)?.partitions().iter().flatten();
     let rows = batches.map(|batch| batch.num_rows()).sum();
     Some(plan.fetch().map_or(rows, |most| most.min(rows)))
 }
