@@ -20,12 +20,13 @@ use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::take;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, Result, Statistics};
+use datafusion::common::{ColumnStatistics, Result};
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use crate::plan_nodes::is_row_filter;
 use crate::scan::cached_statistics::memory_source;
@@ -33,32 +34,28 @@ use crate::scan::cached_statistics::memory_source;
 /// Rows of a sample.
 const SAMPLE: usize = 1024;
 
-/// Returns the number of values of a column of `leaf`, which has these statistics; `None` if it is
-/// not known. Values that no two rows of a sample share are not counted.
-pub fn distinct_values(
-    leaf: &Arc<dyn ExecutionPlan>,
-    column: usize,
-    statistics: &Statistics,
-) -> Option<f64> {
-    match column_in_memory(leaf, column) {
-        Some((source, column)) => of_sample(source, column).ok().flatten(),
-        None => of_statistics(statistics.column_statistics.get(column)?),
+/// Returns the number of values that a column of `plan` has in the table that it comes from; `None`
+/// if it is not known. Values that no two rows of a sample share are not counted.
+pub fn distinct_values(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<f64> {
+    let (scan, column) = column_of_scan(plan, column)?;
+    if let Some(source) = memory_source(scan.as_ref()) {
+        let column = match source.projection() {
+            Some(projection) => *projection.get(column)?,
+            None => column,
+        };
+        return of_sample(source, column).ok().flatten();
     }
+    let statistics = StatisticsContext::new().compute(scan.as_ref(), &StatisticsArgs::new());
+    of_statistics(statistics.ok()?.column_statistics.get(column)?)
 }
 
-/// Returns the table in memory below `plan`, and the column of it that `column` is.
-fn column_in_memory(
+/// Returns the one scan below `plan`, and the column of it that `column` is, if each row of the
+/// scan comes through once or not at all.
+fn column_of_scan(
     mut plan: &Arc<dyn ExecutionPlan>,
     mut column: usize,
-) -> Option<(&MemorySourceConfig, usize)> {
-    loop {
-        if let Some(source) = memory_source(plan.as_ref()) {
-            let of_table = match source.projection() {
-                Some(projection) => *projection.get(column)?,
-                None => column,
-            };
-            return Some((source, of_table));
-        }
+) -> Option<(&Arc<dyn ExecutionPlan>, usize)> {
+    while !plan.children().is_empty() {
         if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
             let picked = projection.expr().get(column)?;
             column = picked.expr.downcast_ref::<Column>()?.index();
@@ -66,11 +63,13 @@ fn column_in_memory(
             if let Some(projection) = filter.projection() {
                 column = *projection.get(column)?;
             }
-        } else if !is_row_filter(plan.as_ref()) {
+        }
+        if !is_row_filter(plan.as_ref()) {
             return None;
         }
-        plan = plan.children().first()?;
+        plan = plan.children().into_iter().next()?;
     }
+    Some((plan, column))
 }
 
 fn of_statistics(column: &ColumnStatistics) -> Option<f64> {

@@ -1,19 +1,21 @@
-//! The rows that an order of inner joins makes, and the order that makes the fewest.
+//! How many rows an order of inner joins makes more than its tables have.
 //!
 //! ```text
-//!  rows of A ⋈ B  =  rows of A × rows of B / the larger number of distinct keys
-//!  it expands        if that is more than the rows of A, and more than those of B
-//!  cost              rows of all tables and of all joins
+//!  rows of A ⋈ B   rows of A × rows of B / the larger number of distinct keys
+//!  its excess      as many of them as are over the rows of its largest table
+//!  a join expands  if it has an excess
+//!  cost            rows of all tables, and the excess of all joins
 //! ```
 //!
-//! The search begins with each leaf in turn and adds the one whose join has the fewest rows, among
-//! those with an equality to what is there. Of the orders so found the cheapest counts.
-//! Where a number of distinct keys is not known, keys count as unique: such a join never expands.
+//! Rows that are no excess count for nothing: filters of other joins reach the tables, and spare
+//! most of them, whatever the order. Where a number of distinct keys is not known, keys count as
+//! unique. Such a join never expands.
+//!
+//! An order begins with any table. Next comes the first table, as written, that has an equality to
+//! what is there and makes no excess. If there is none, the one with the least comes next.
 
 use std::cell::OnceCell;
-use std::sync::Arc;
 
-use datafusion::common::Statistics;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::distinct::distinct_values;
@@ -28,6 +30,23 @@ const GAIN: f64 = 2.0;
 struct Joined {
     leaves: LeafSet,
     rows: f64,
+    /// Rows of the largest of the leaves.
+    largest: f64,
+}
+
+impl Joined {
+    /// Returns the join of two, which share one in so many of their pairs.
+    fn of(left: Self, right: Self, pairs_per_match: f64) -> Self {
+        Self {
+            leaves: left.leaves.union(right.leaves),
+            rows: left.rows * right.rows / pairs_per_match,
+            largest: left.largest.max(right.largest),
+        }
+    }
+
+    fn excess(self) -> f64 {
+        (self.rows - self.largest).max(0.0)
+    }
 }
 
 /// What is known of a tree's leaves.
@@ -35,57 +54,44 @@ struct Estimates<'a> {
     tree: &'a JoinTree,
     /// By leaf.
     rows: Vec<f64>,
-    statistics: Vec<Arc<Statistics>>,
     /// By column, once they were asked for.
     distinct: Vec<OnceCell<f64>>,
 }
 
-/// What the joins of a shape bring and cost.
-struct Walked {
-    joined: Joined,
-    /// Rows of all joins.
-    cost: f64,
-    expands: bool,
-}
-
-/// Returns an order of the leaves of `tree`, each joined to all before it, that makes at most half
-/// of the rows; `None` if no join of the tree expands, or no order is that much better.
+/// Returns an order of the leaves of `tree`, each joined to all before it, that costs at most half
+/// of what the written order does; `None` if there is none.
 pub fn better_order(tree: &JoinTree) -> Option<Vec<usize>> {
     let estimates = Estimates::new(tree)?;
-    let written = estimates.walk(&tree.shape);
-    if !written.expands {
+    let tables: f64 = estimates.rows.iter().sum();
+    let (_, written) = estimates.walk(&tree.shape);
+    // No order costs less than the tables.
+    if tables + written < GAIN * tables {
         return None;
     }
-    let tables: f64 = estimates.rows.iter().sum();
     let starts = 0..tree.leaves.len();
     let orders = starts.filter_map(|start| estimates.order_from(start));
-    let (order, cost) = orders.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
-    let is_better = GAIN * (tables + cost) <= tables + written.cost;
+    let (order, excess) = orders.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
     log::debug!(
-        "inner joins of {} tables: {:.0} rows as written, {cost:.0} in the order {order:?}",
+        "inner joins of {} tables with {tables:.0} rows: {written:.0} more as written, {excess:.0} \
+         in the order {order:?}",
         tree.leaves.len(),
-        written.cost
     );
-    is_better.then_some(order)
+    (GAIN * (tables + excess) <= tables + written).then_some(order)
 }
 
 impl<'a> Estimates<'a> {
     /// Returns `None` if a leaf's rows are not known.
     fn new(tree: &'a JoinTree) -> Option<Self> {
         let context = StatisticsContext::new();
-        let known = |leaf: &Arc<_>| context.compute(Arc::as_ref(leaf), &StatisticsArgs::new());
-        let statistics: Vec<_> = (tree.leaves.iter().map(known))
-            .collect::<Result<_, _>>()
-            .ok()?;
-        let rows = statistics.iter().map(|known| {
-            let rows = known.num_rows.get_value()?;
-            Some(*rows as f64)
+        let rows = tree.leaves.iter().map(|leaf| {
+            let known = context.compute(leaf.as_ref(), &StatisticsArgs::new());
+            let rows = *known.ok()?.num_rows.get_value()?;
+            Some(rows as f64)
         });
         let last = tree.leaves.len() - 1;
         Some(Self {
             tree,
             rows: rows.collect::<Option<_>>()?,
-            statistics,
             distinct: vec![OnceCell::new(); tree.columns_of(last).end],
         })
     }
@@ -94,6 +100,7 @@ impl<'a> Estimates<'a> {
         Joined {
             leaves: LeafSet::one(leaf),
             rows: self.rows[leaf],
+            largest: self.rows[leaf],
         }
     }
 
@@ -101,7 +108,7 @@ impl<'a> Estimates<'a> {
     fn distinct(&self, leaf: usize, column: usize) -> f64 {
         *self.distinct[column].get_or_init(|| {
             let at = column - self.tree.first_columns[leaf];
-            let known = distinct_values(&self.tree.leaves[leaf], at, &self.statistics[leaf]);
+            let known = distinct_values(&self.tree.leaves[leaf], at);
             known.unwrap_or(f64::INFINITY).min(self.rows[leaf])
         })
     }
@@ -118,56 +125,38 @@ impl<'a> Estimates<'a> {
             }
         }
         let distinct = of_left.min(left.rows).max(of_right.min(right.rows));
-        has_key.then(|| Joined {
-            leaves: left.leaves.union(right.leaves),
-            rows: left.rows * right.rows / distinct.max(1.0),
-        })
+        has_key.then(|| Joined::of(left, right, distinct.max(1.0)))
     }
 
-    /// Returns the product of two sets.
-    fn product(left: Joined, right: Joined) -> Joined {
-        Joined {
-            leaves: left.leaves.union(right.leaves),
-            rows: left.rows * right.rows,
-        }
-    }
-
-    /// Returns what the joins of `shape` bring.
-    fn walk(&self, shape: &Shape) -> Walked {
+    /// Returns what comes of `shape`, and the excess of its joins. Where no equality is, a join is a
+    /// product.
+    fn walk(&self, shape: &Shape) -> (Joined, f64) {
         match shape {
-            Shape::Leaf(leaf) => Walked {
-                joined: self.leaf(*leaf),
-                cost: 0.0,
-                expands: false,
-            },
+            Shape::Leaf(leaf) => (self.leaf(*leaf), 0.0),
             Shape::Join(left, right) => {
-                let (left, right) = (self.walk(left), self.walk(right));
-                let [a, b] = [left.joined, right.joined];
-                let joined = self.join(a, b).unwrap_or_else(|| Self::product(a, b));
-                Walked {
-                    joined,
-                    cost: left.cost + right.cost + joined.rows,
-                    expands: left.expands || right.expands || joined.rows > a.rows.max(b.rows),
-                }
+                let ((left, of_left), (right, of_right)) = (self.walk(left), self.walk(right));
+                let joined = self.join(left, right);
+                let joined = joined.unwrap_or_else(|| Joined::of(left, right, 1.0));
+                (joined, of_left + of_right + joined.excess())
             }
         }
     }
 
-    /// Returns the order that begins with `start`, and its cost. Returns `None` if it would need a
+    /// Returns the order that begins with `start`, and the excess of its joins. Returns `None` if it would need a
     /// product of tables.
     fn order_from(&self, start: usize) -> Option<(Vec<usize>, f64)> {
         let mut order = vec![start];
         let mut joined = self.leaf(start);
-        let mut cost = 0.0;
+        let mut excess = 0.0;
         while order.len() < self.tree.leaves.len() {
             let leaves = 0..self.tree.leaves.len();
             let left = leaves.filter(|leaf| !joined.leaves.contains(LeafSet::one(*leaf)));
             let next = left.filter_map(|leaf| Some((leaf, self.join(joined, self.leaf(leaf))?)));
-            let (leaf, next) = next.min_by(|(_, a), (_, b)| a.rows.total_cmp(&b.rows))?;
+            let (leaf, next) = next.min_by(|(_, a), (_, b)| a.excess().total_cmp(&b.excess()))?;
             order.push(leaf);
-            cost += next.rows;
+            excess += next.excess();
             joined = next;
         }
-        Some((order, cost))
+        Some((order, excess))
     }
 }
