@@ -154,8 +154,6 @@ pub struct HortonConfig {
     pub on_device_error: OnDeviceError,
     /// True if joins too large for the memory pool go to disk.
     pub spill: bool,
-    /// True if inner joins that multiply rows may come later than they were written.
-    pub reorder_joins: bool,
     /// Forbids SQL to change the options: see [`locked`](Self::locked).
     pub is_locked: bool,
     /// Limits and choices that only tests change; no option of a session.
@@ -175,7 +173,6 @@ impl Default for HortonConfig {
             filters: Filters::Auto,
             on_device_error: OnDeviceError::Fallback,
             spill: true,
-            reorder_joins: true,
             is_locked: false,
             knobs: Knobs::default(),
             health: Health::default(),
@@ -214,7 +211,7 @@ const MANY_ROWS: usize = 1 << 20;
 pub(crate) const MOST_CHUNK_ROWS: usize = 1 << 28;
 
 /// Name and description of every option of a session, in the order of [`HortonConfig`]'s fields.
-const OPTIONS: [(&str, &str); 9] = [
+const OPTIONS: [(&str, &str); 8] = [
     (
         "enabled",
         "Which joins run on an OpenCL device: auto, always or never",
@@ -246,10 +243,6 @@ const OPTIONS: [(&str, &str); 9] = [
     (
         "spill",
         "Whether joins larger than the memory limit use temporary files",
-    ),
-    (
-        "reorder_joins",
-        "Whether inner joins that multiply rows may come later than they were written",
     ),
 ];
 
@@ -339,7 +332,6 @@ impl HortonConfig {
             "filters" => self.filters = value.parse()?,
             "on_device_error" => self.on_device_error = value.parse()?,
             "spill" => self.spill = parse(key, value, |_| true)?,
-            "reorder_joins" => self.reorder_joins = parse(key, value, |_| true)?,
             _ => {
                 let known: Vec<&str> = OPTIONS.iter().map(|(name, _)| *name).collect();
                 return Err(Error::Invalid(format!(
@@ -424,7 +416,6 @@ impl HortonConfig {
             "filters" => self.filters.to_string(),
             "on_device_error" => self.on_device_error.to_string(),
             "spill" => self.spill.to_string(),
-            "reorder_joins" => self.reorder_joins.to_string(),
             _ => return None,
         })
     }

@@ -17,9 +17,10 @@ pub fn replaces_joins(config: &ConfigOptions) -> Option<&HortonConfig> {
     (horton.enabled != Enabled::Never && !is_coordinator(config)).then_some(horton)
 }
 
-/// Returns whether inner joins may come in another order than they were written in.
+/// Returns whether inner joins may come in another order than they were written in. DataFusion's
+/// option for the order of a join's two sides is the one for this, too.
 pub fn reorders_joins(config: &ConfigOptions) -> bool {
-    replaces_joins(config).is_some_and(|horton| horton.reorder_joins)
+    config.optimizer.join_reordering && replaces_joins(config).is_some()
 }
 
 /// Returns whether joins of this crate have filters: at least to prune files by.
