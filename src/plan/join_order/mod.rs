@@ -85,8 +85,8 @@ fn reorder(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Execution
         let leaves = tree.leaves.iter().map(|leaf| reorder(Arc::clone(leaf)));
         let leaves = leaves.collect::<Result<Vec<_>>>()?;
         let is_changed = leaves.iter().any(|leaf| leaf.transformed);
-        let new_leaves = leaves.into_iter().map(|leaf| leaf.data).collect();
-        if let Some(joined) = reordered(&node, &tree, &new_leaves)? {
+        let new_leaves: Vec<_> = leaves.into_iter().map(|leaf| leaf.data).collect();
+        if let Some(joined) = reordered(&node, &tree, &new_leaves) {
             return Ok(jump(Transformed::yes(joined)));
         }
         let written = if is_changed {
@@ -109,14 +109,15 @@ fn jump<T>(mut visited: Transformed<T>) -> Transformed<T> {
 fn reordered(
     node: &Arc<dyn ExecutionPlan>,
     tree: &JoinTree,
-    leaves: &Vec<Arc<dyn ExecutionPlan>>,
-) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    leaves: &[Arc<dyn ExecutionPlan>],
+) -> Option<Arc<dyn ExecutionPlan>> {
     let may_be_moved = node.output_ordering().is_none() && !node.boundedness().is_unbounded();
-    let Some(order) = may_be_moved.then(|| better_order(tree)).flatten() else {
-        return Ok(None);
-    };
-    let joined = rebuild(tree, leaves, &order, &node.schema())?;
-    Ok(joined.filter(|joined| joined.schema() == node.schema()))
+    let order = may_be_moved.then(|| better_order(tree)).flatten()?;
+    let joined = rebuild(tree, leaves, &order, &node.schema()).unwrap_or_else(|error| {
+        log::warn!("inner joins stay in the order as written: {error}");
+        None
+    });
+    joined.filter(|joined| joined.schema() == node.schema())
 }
 
 /// Returns the tree `node` with other leaves, in the order in which they stand in it.

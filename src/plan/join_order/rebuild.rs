@@ -34,6 +34,12 @@ impl Joined {
     fn place_of(&self, column: usize) -> Option<usize> {
         self.columns.iter().position(|c| *c == column)
     }
+
+    /// Returns the column of its plan that has this number among those of all leaves.
+    fn column(&self, number: usize) -> Option<Column> {
+        let at = self.place_of(number)?;
+        Some(Column::new(self.plan.schema().field(at).name(), at))
+    }
 }
 
 /// Returns the joins of `tree` over `leaves` in this `order`, with the columns of `schema`; `None`
@@ -126,7 +132,7 @@ fn needed_after(tree: &JoinTree, joined: LeafSet) -> HashSet<usize> {
 
 /// Returns one side of an equality over the columns of `joined`.
 fn on_place(side: &PhysicalExprRef, joined: &Joined) -> Option<PhysicalExprRef> {
-    with_columns(side, |column| joined.place_of(column))
+    with_columns(side, |of| joined.column(of.index()))
 }
 
 /// Returns a join's filter that is all of `residuals`, or an empty one for none. Returns `None` if
@@ -142,6 +148,7 @@ fn residual_filter(
     let all = datafusion::physical_expr::conjunction(residuals.iter().map(|r| Arc::clone(r)));
     let mut columns: Vec<usize> = collect_columns(&all).iter().map(Column::index).collect();
     columns.sort_unstable();
+    columns.dedup();
     let places = columns.iter().map(|column| {
         let left = left.place_of(*column).map(|at| (JoinSide::Left, left, at));
         let right = || Some((JoinSide::Right, right, right.place_of(*column)?));
@@ -155,7 +162,10 @@ fn residual_filter(
         index: *index,
         side: *side,
     });
-    let expression = with_columns(&all, |column| columns.binary_search(&column).ok())?;
+    let expression = with_columns(&all, |of| {
+        let at = columns.binary_search(&of.index()).ok()?;
+        Some(Column::new(fields[at].name(), at))
+    })?;
     let filter = JoinFilter::new(expression, indices.collect(), Arc::new(Schema::new(fields)));
     Some(Some(filter))
 }
@@ -166,18 +176,13 @@ fn with_output(
     joined: &Joined,
     schema: &SchemaRef,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    let of_plan = joined.plan.schema();
-    let columns = tree
-        .output
-        .iter()
-        .zip(schema.fields())
-        .map(|(column, field)| {
-            let at = joined.place_of(*column)?;
-            Some(ProjectionExpr {
-                expr: Arc::new(Column::new(of_plan.field(at).name(), at)),
-                alias: field.name().clone(),
-            })
-        });
+    let columns = tree.output.iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| {
+        Some(ProjectionExpr {
+            expr: Arc::new(joined.column(*column)?),
+            alias: field.name().clone(),
+        })
+    });
     let Some(columns) = columns.collect::<Option<Vec<_>>>() else {
         return Ok(None);
     };

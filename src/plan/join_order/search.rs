@@ -19,7 +19,7 @@ use std::cell::OnceCell;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::distinct::distinct_values;
-use super::tree::{JoinTree, LeafSet, Shape};
+use super::tree::{JoinTree, KeySide, LeafSet, Shape};
 
 /// How many times the cost of another order the written one must have. Estimates know little of
 /// filters, so a small difference says nothing.
@@ -115,17 +115,29 @@ impl<'a> Estimates<'a> {
 
     /// Returns the join of two sets; `None` if no equality is between them.
     fn join(&self, left: Joined, right: Joined) -> Option<Joined> {
-        let (mut of_left, mut of_right) = (1.0, 1.0);
-        let mut has_key = false;
-        for key in &self.tree.keys {
-            if let Some([a, b]) = key.between(left.leaves, right.leaves) {
-                of_left *= self.distinct(a.leaf, a.column);
-                of_right *= self.distinct(b.leaf, b.column);
-                has_key = true;
-            }
+        let (small, large) = if left.rows < right.rows {
+            (left, right)
+        } else {
+            (right, left)
+        };
+        let keys = self.tree.keys.iter();
+        let keys = keys.filter_map(|key| key.between(small.leaves, large.leaves));
+        let keys: Vec<[&KeySide; 2]> = keys.collect();
+        if keys.is_empty() {
+            return None;
         }
-        let distinct = of_left.min(left.rows).max(of_right.min(right.rows));
-        has_key.then(|| Joined::of(left, right, distinct.max(1.0)))
+        let mut distinct = self.distinct_keys(small, keys.iter().map(|key| key[0]));
+        // Unique keys of one side leave no excess. Then a large table is not looked at.
+        if distinct < small.rows {
+            distinct = distinct.max(self.distinct_keys(large, keys.iter().map(|key| key[1])));
+        }
+        Some(Joined::of(left, right, distinct.max(1.0)))
+    }
+
+    /// Returns how many different keys a set has, over one column or more.
+    fn distinct_keys<'k>(&self, of: Joined, sides: impl Iterator<Item = &'k KeySide>) -> f64 {
+        let columns = sides.map(|side| self.distinct(side.leaf, side.column));
+        columns.product::<f64>().min(of.rows)
     }
 
     /// Returns what comes of `shape`, and the excess of its joins. Where no equality is, a join is a

@@ -57,7 +57,7 @@ impl LeafSet {
 /// One side of an equality.
 #[derive(Debug)]
 pub struct KeySide {
-    /// An expression over `column`, whose index is the one in all columns.
+    /// An expression over `column`, whose index is the one in all columns. Its name says nothing.
     pub expression: PhysicalExprRef,
     /// The one column in it.
     pub column: usize,
@@ -90,7 +90,7 @@ impl Key {
 /// A condition over two leaves or more, which is no equality.
 #[derive(Debug)]
 pub struct Residual {
-    /// The condition. Indices of its columns are those in all columns.
+    /// The condition. Indices of its columns are those in all columns. Their names say nothing.
     pub expression: PhysicalExprRef,
     /// The leaves in it.
     pub leaves: LeafSet,
@@ -293,7 +293,7 @@ impl Builder {
     }
 
     fn key_side(&self, side: &PhysicalExprRef, columns: &[usize]) -> Option<KeySide> {
-        let expression = with_columns(side, |at| columns.get(at).copied())?;
+        let expression = with_columns(side, |of| numbered(of, columns.get(of.index())))?;
         let column = collect_columns(&expression).into_iter().next()?.index();
         Some(KeySide {
             expression,
@@ -309,35 +309,39 @@ fn residual_over_all(
     left: &[usize],
     right: &[usize],
 ) -> Option<PhysicalExprRef> {
-    with_columns(residual.expression(), |at| {
-        let column = residual.column_indices().get(at)?;
+    with_columns(residual.expression(), |of| {
+        let column = residual.column_indices().get(of.index())?;
         let of_side = match column.side {
             JoinSide::Left => left,
             JoinSide::Right => right,
             JoinSide::None => return None,
         };
-        of_side.get(column.index).copied()
+        numbered(of, of_side.get(column.index))
     })
 }
 
-/// Returns `expression` with each column's index replaced by what `number` returns for it; `None`
-/// if that is none.
+/// Returns `expression` with each of its columns replaced by what `column` returns for it; `None` if
+/// that is none.
 pub fn with_columns(
     expression: &PhysicalExprRef,
-    number: impl Fn(usize) -> Option<usize>,
+    column: impl Fn(&Column) -> Option<Column>,
 ) -> Option<PhysicalExprRef> {
     let mut is_lost = false;
     let replaced = Arc::clone(expression).transform_up(|part| {
-        let Some(column) = part.downcast_ref::<Column>() else {
+        let Some(old) = part.downcast_ref::<Column>() else {
             return Ok(Transformed::no(part));
         };
-        let Some(at) = number(column.index()) else {
+        let Some(new) = column(old) else {
             is_lost = true;
             return Ok(Transformed::no(part));
         };
-        let column = Column::new(column.name(), at);
-        Ok(Transformed::yes(Arc::new(column) as PhysicalExprRef))
+        Ok(Transformed::yes(Arc::new(new) as PhysicalExprRef))
     });
     let replaced: Result<PhysicalExprRef> = replaced.data();
     replaced.ok().filter(|_| !is_lost)
+}
+
+/// Returns `column` under another number.
+fn numbered(column: &Column, number: Option<&usize>) -> Option<Column> {
+    Some(Column::new(column.name(), *number?))
 }

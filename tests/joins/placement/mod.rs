@@ -13,6 +13,7 @@ mod consumers;
 mod ends;
 mod filters;
 mod fixed;
+mod join_order;
 mod memory;
 mod plans;
 mod read_order;
