@@ -12,8 +12,8 @@
 //! are taken, so that a few equal pairs count for nothing. Of a table with R rows 2 √R are in the
 //! sample. If four rows share each value, that makes eight equal pairs, whatever R is.
 //!
-//! Source: the size of a self-join from a sample, Alon et al., "Tracking Join and Self-Join Sizes in
-//! Limited Storage" (PODS 1999).
+//! Source: sizes of joins by what tables make joined with themselves, Alon et al., "Tracking Join
+//! and Self-Join Sizes in Limited Storage" (PODS 1999).
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use datafusion::common::ColumnStatistics;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::stats::Precision;
 use datafusion::datasource::memory::MemorySourceConfig;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -54,8 +54,8 @@ pub fn distinct_values(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<f
     of_statistics(statistics.ok()?.column_statistics.get(column)?)
 }
 
-/// Returns the one scan below `plan`, and the column of it that `column` is, if each row of the
-/// scan comes through once or not at all.
+/// Returns the one scan below `plan`, and the column of it that `column` is, perhaps of another
+/// type. Each row of the scan must come through once or not at all.
 fn column_of_scan(
     mut plan: &Arc<dyn ExecutionPlan>,
     mut column: usize,
@@ -63,7 +63,9 @@ fn column_of_scan(
     while !plan.children().is_empty() {
         if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
             let picked = projection.expr().get(column)?;
-            column = picked.expr.downcast_ref::<Column>()?.index();
+            let cast = picked.expr.downcast_ref::<CastExpr>();
+            let of = cast.map_or(&picked.expr, |cast| cast.expr());
+            column = of.downcast_ref::<Column>()?.index();
         } else if let Some(filter) = plan.downcast_ref::<FilterExec>() {
             if let Some(projection) = filter.projection() {
                 column = *projection.get(column)?;

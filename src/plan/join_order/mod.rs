@@ -8,17 +8,16 @@
 //!           ⋈ orders       customer, order     …                    ⋈ supplier       36,000
 //! ```
 //!
-//! DataFusion joins tables in the order in which the SQL names them. Filters sideways
-//! ([`dynamic_filter`](crate::join::dynamic_filter)) make that order matter little as long as each
-//! join brings at most as many rows as its larger side. They do not help a join of two columns that
-//! both have repeated values: it *expands*. Its pairs are made, whatever is read first.
+//! DataFusion joins tables in the order in which the SQL names them. Dynamic filters make that
+//! order matter little as long as no join brings more rows than its largest table has. They do not
+//! help a join of two columns that both have repeated values: it *expands*. Its pairs are made,
+//! whatever is read first.
 //!
-//! So a tree of inner joins is reordered only where one of them expands, and where the best order
-//! found makes at most half of the rows, those of the tables included. Every other tree stays as it
-//! is written.
+//! So a tree of inner joins is reordered only where one of them expands. The new order must make at
+//! most half of the rows, those of the tables included. Every other tree stays as it is written.
 //!
 //! * `tree`: inner joins become a list of tables and of conditions
-//! * `distinct`: how many values a key column has, by statistics or by a sample of a table in memory
+//! * `distinct`: how many values a key column has, by statistics or by a sample
 //! * `search`: rows of each order, and the order with the fewest
 //! * `rebuild`: the list becomes joins again
 //!
@@ -27,10 +26,10 @@
 //! has an endless input.
 //!
 //! Sources: the size of a join from distinct values is Selinger et al., "Access Path Selection in a
-//! Relational Database Management System" (SIGMOD 1979). The search is greedy, by the smallest next
-//! result, from each table, which Swami, "Optimization of Large Join Queries" (SIGMOD 1989) calls
-//! augmentation. Estimates go wrong with each join (Leis et al., "How Good Are Query Optimizers,
-//! Really?", VLDB 2015), so they may forbid an order here and never pick one among good ones.
+//! Relational Database Management System" (SIGMOD 1979). The search is greedy, from each table in
+//! turn, which Swami, "Optimization of Large Join Queries" (SIGMOD 1989) calls augmentation.
+//! Estimates go wrong with each join (Leis et al., "How Good Are Query Optimizers, Really?", VLDB
+//! 2015). So they forbid orders here, and never pick one among good ones.
 
 use std::sync::Arc;
 

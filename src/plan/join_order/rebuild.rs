@@ -36,9 +36,17 @@ impl Joined {
     }
 
     /// Returns the column of its plan that has this number among those of all leaves.
-    fn column(&self, number: usize) -> Option<Column> {
+    fn column(&self, number: usize) -> Option<PhysicalExprRef> {
         let at = self.place_of(number)?;
-        Some(Column::new(self.plan.schema().field(at).name(), at))
+        Some(Arc::new(Column::new(
+            self.plan.schema().field(at).name(),
+            at,
+        )))
+    }
+
+    /// Returns `expression`, which is over the columns of all leaves, over those of its plan.
+    fn over_plan(&self, expression: &PhysicalExprRef) -> Option<PhysicalExprRef> {
+        with_columns(expression, |of| self.column(of.index()))
     }
 }
 
@@ -76,7 +84,10 @@ fn join(tree: &JoinTree, left: Joined, right: Joined) -> Result<Option<Joined>> 
     let leaves = left.leaves.union(right.leaves);
     let on = tree.keys.iter().filter_map(|key| {
         let [a, b] = key.between(left.leaves, right.leaves)?;
-        Some(on_place(&a.expression, &left).zip(on_place(&b.expression, &right)))
+        Some(
+            left.over_plan(&a.expression)
+                .zip(right.over_plan(&b.expression)),
+        )
     });
     let Some(on) = on.collect::<Option<Vec<_>>>() else {
         return Ok(None);
@@ -114,7 +125,8 @@ fn join(tree: &JoinTree, left: Joined, right: Joined) -> Result<Option<Joined>> 
 /// Returns the columns that come out at the end, or that conditions need which `joined` leaves do
 /// not complete.
 fn needed_after(tree: &JoinTree, joined: LeafSet) -> HashSet<usize> {
-    let mut needed: HashSet<usize> = tree.output.iter().copied().collect();
+    let output = tree.output.iter().flat_map(collect_columns);
+    let mut needed: HashSet<usize> = output.map(|column| column.index()).collect();
     for key in &tree.keys {
         let leaves = key.sides.iter().map(|side| LeafSet::one(side.leaf));
         if !joined.contains(leaves.fold(LeafSet::default(), LeafSet::union)) {
@@ -128,11 +140,6 @@ fn needed_after(tree: &JoinTree, joined: LeafSet) -> HashSet<usize> {
         }
     }
     needed
-}
-
-/// Returns one side of an equality over the columns of `joined`.
-fn on_place(side: &PhysicalExprRef, joined: &Joined) -> Option<PhysicalExprRef> {
-    with_columns(side, |of| joined.column(of.index()))
 }
 
 /// Returns a join's filter that is all of `residuals`, or an empty one for none. Returns `None` if
@@ -164,7 +171,7 @@ fn residual_filter(
     });
     let expression = with_columns(&all, |of| {
         let at = columns.binary_search(&of.index()).ok()?;
-        Some(Column::new(fields[at].name(), at))
+        Some(Arc::new(Column::new(fields[at].name(), at)) as PhysicalExprRef)
     })?;
     let filter = JoinFilter::new(expression, indices.collect(), Arc::new(Schema::new(fields)));
     Some(Some(filter))
@@ -177,9 +184,9 @@ fn with_output(
     schema: &SchemaRef,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let columns = tree.output.iter().zip(schema.fields());
-    let columns = columns.map(|(column, field)| {
+    let columns = columns.map(|(expression, field)| {
         Some(ProjectionExpr {
-            expr: Arc::new(joined.column(*column)?),
+            expr: joined.over_plan(expression)?,
             alias: field.name().clone(),
         })
     });

@@ -140,7 +140,7 @@ impl<'a> Estimates<'a> {
         columns.product::<f64>().min(of.rows)
     }
 
-    /// Returns what comes of `shape`, and the excess of its joins. Where no equality is, a join is a
+    /// Returns what comes of `shape`, and the excess of its joins. A join without an equality is a
     /// product.
     fn walk(&self, shape: &Shape) -> (Joined, f64) {
         match shape {
@@ -154,8 +154,8 @@ impl<'a> Estimates<'a> {
         }
     }
 
-    /// Returns the order that begins with `start`, and the excess of its joins. Returns `None` if it would need a
-    /// product of tables.
+    /// Returns the order that begins with `start`, and the excess of its joins. Returns `None` if
+    /// it would need a product of tables.
     fn order_from(&self, start: usize) -> Option<(Vec<usize>, f64)> {
         let mut order = vec![start];
         let mut joined = self.leaf(start);

@@ -10,8 +10,8 @@
 //!
 //! Columns of all leaves are numbered through, so that a condition is the same wherever it stands.
 //! A join belongs to the tree if it is inner, NULL equals nothing in it, and its conditions never
-//! fail. So do cross products, and projections in between that only pick columns. Whatever else
-//! stands below is a leaf.
+//! fail. So do cross products, and projections in between that pick columns or widen their types.
+//! DataFusion plans the latter for keys of two types. Whatever else stands below is a leaf.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use arrow::datatypes::Schema;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{JoinSide, JoinType, NullEquality, Result};
 use datafusion::physical_expr::PhysicalExprRef;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::utils::JoinFilter;
@@ -116,8 +116,8 @@ pub struct JoinTree {
     pub keys: Vec<Key>,
     /// All other conditions.
     pub residuals: Vec<Residual>,
-    /// The columns that come out.
-    pub output: Vec<usize>,
+    /// What comes out: expressions over all columns.
+    pub output: Vec<PhysicalExprRef>,
     /// The order as written.
     pub shape: Shape,
     /// Mode of a hash join in it.
@@ -171,7 +171,8 @@ fn count_leaves(plan: &Arc<dyn ExecutionPlan>, most: usize) -> Option<usize> {
 pub fn is_inner_join(node: &Arc<dyn ExecutionPlan>) -> bool {
     let mut below = node;
     while let Some(projection) = below.downcast_ref::<ProjectionExec>() {
-        if !projection.expr().iter().all(|e| e.expr.is::<Column>()) {
+        let schema = projection.input().schema();
+        if !(projection.expr().iter()).all(|e| is_picked(&e.expr, &schema)) {
             return false;
         }
         below = projection.input();
@@ -196,6 +197,14 @@ fn is_movable(join: &HashJoinExec) -> bool {
             .is_none_or(|residual| is_infallible(residual.expression(), residual.schema()))
 }
 
+/// Returns whether `expression` is a column, or one of a wider type.
+fn is_picked(expression: &PhysicalExprRef, schema: &Schema) -> bool {
+    expression.is::<Column>()
+        || expression
+            .downcast_ref::<CastExpr>()
+            .is_some_and(|cast| cast.expr().is::<Column>() && is_infallible(expression, schema))
+}
+
 /// Returns whether `side` of an equality is over one column, and never fails.
 fn is_key(side: &PhysicalExprRef, schema: &Schema) -> bool {
     collect_columns(side).len() == 1 && is_infallible(side, schema)
@@ -203,8 +212,8 @@ fn is_key(side: &PhysicalExprRef, schema: &Schema) -> bool {
 
 /// What a node of the tree brings.
 struct Part {
-    /// Numbers of its columns.
-    columns: Vec<usize>,
+    /// Its columns, as expressions over those of all leaves.
+    columns: Vec<PhysicalExprRef>,
     shape: Shape,
 }
 
@@ -228,10 +237,8 @@ impl Builder {
         }
         if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
             let Part { columns, shape } = self.add(projection.input())?;
-            let picked = projection.expr().iter().map(|e| {
-                let column = e.expr.downcast_ref::<Column>()?;
-                columns.get(column.index()).copied()
-            });
+            let picked = projection.expr().iter();
+            let picked = picked.map(|e| over_leaves(&e.expr, &columns));
             let columns = picked.collect::<Option<Vec<_>>>()?;
             return Some(Part { columns, shape });
         }
@@ -247,7 +254,7 @@ impl Builder {
         if let Some(join) = node.downcast_ref::<HashJoinExec>()
             && let Some(projection) = &join.projection
         {
-            let picked = projection.iter().map(|at| columns.get(*at).copied());
+            let picked = projection.iter().map(|at| columns.get(*at).cloned());
             columns = picked.collect::<Option<Vec<_>>>()?;
         }
         let shape = Shape::Join(Box::new(left.shape), Box::new(right.shape));
@@ -261,8 +268,11 @@ impl Builder {
         self.leaf_of.extend(std::iter::repeat_n(number, columns));
         self.first_columns.push(first);
         self.leaves.push(Arc::clone(leaf));
+        let fields = leaf.schema();
+        let numbered = fields.fields().iter().zip(first..);
+        let numbered = numbered.map(|(field, at)| Arc::new(Column::new(field.name(), at)) as _);
         Part {
-            columns: (first..first + columns).collect(),
+            columns: numbered.collect(),
             shape: Shape::Leaf(number),
         }
     }
@@ -271,8 +281,8 @@ impl Builder {
     fn add_conditions(
         &mut self,
         join: &HashJoinExec,
-        left: &[usize],
-        right: &[usize],
+        left: &[PhysicalExprRef],
+        right: &[PhysicalExprRef],
     ) -> Option<()> {
         for (a, b) in join.on() {
             let sides = [self.key_side(a, left)?, self.key_side(b, right)?];
@@ -292,8 +302,8 @@ impl Builder {
         Some(())
     }
 
-    fn key_side(&self, side: &PhysicalExprRef, columns: &[usize]) -> Option<KeySide> {
-        let expression = with_columns(side, |of| numbered(of, columns.get(of.index())))?;
+    fn key_side(&self, side: &PhysicalExprRef, columns: &[PhysicalExprRef]) -> Option<KeySide> {
+        let expression = over_leaves(side, columns)?;
         let column = collect_columns(&expression).into_iter().next()?.index();
         Some(KeySide {
             expression,
@@ -306,8 +316,8 @@ impl Builder {
 /// Returns the residual filter over the columns of all leaves.
 fn residual_over_all(
     residual: &JoinFilter,
-    left: &[usize],
-    right: &[usize],
+    left: &[PhysicalExprRef],
+    right: &[PhysicalExprRef],
 ) -> Option<PhysicalExprRef> {
     with_columns(residual.expression(), |of| {
         let column = residual.column_indices().get(of.index())?;
@@ -316,15 +326,23 @@ fn residual_over_all(
             JoinSide::Right => right,
             JoinSide::None => return None,
         };
-        numbered(of, of_side.get(column.index))
+        of_side.get(column.index).cloned()
     })
 }
 
-/// Returns `expression` with each of its columns replaced by what `column` returns for it; `None` if
-/// that is none.
+/// Returns `expression` over the columns of all leaves, of which its own `columns` are made.
+fn over_leaves(
+    expression: &PhysicalExprRef,
+    columns: &[PhysicalExprRef],
+) -> Option<PhysicalExprRef> {
+    with_columns(expression, |of| columns.get(of.index()).cloned())
+}
+
+/// Returns `expression` with each of its columns replaced by what `column` returns for it. Returns
+/// `None` if that is none.
 pub fn with_columns(
     expression: &PhysicalExprRef,
-    column: impl Fn(&Column) -> Option<Column>,
+    column: impl Fn(&Column) -> Option<PhysicalExprRef>,
 ) -> Option<PhysicalExprRef> {
     let mut is_lost = false;
     let replaced = Arc::clone(expression).transform_up(|part| {
@@ -335,13 +353,8 @@ pub fn with_columns(
             is_lost = true;
             return Ok(Transformed::no(part));
         };
-        Ok(Transformed::yes(Arc::new(new) as PhysicalExprRef))
+        Ok(Transformed::yes(new))
     });
     let replaced: Result<PhysicalExprRef> = replaced.data();
     replaced.ok().filter(|_| !is_lost)
-}
-
-/// Returns `column` under another number.
-fn numbered(column: &Column, number: Option<&usize>) -> Option<Column> {
-    Some(Column::new(column.name(), *number?))
 }

@@ -83,6 +83,9 @@ fn session(config: SessionConfig, options: Option<HortonConfig>) -> SessionConte
         ];
         register(&session, name, columns);
     }
+    let narrow = "CREATE TABLE narrow AS SELECT arrow_cast(id, 'Int32') AS id, \
+                  arrow_cast(g, 'Int32') AS g, v, s FROM few";
+    sql(&session, narrow).unwrap();
     for name in ["link", "sorted"] {
         let columns = vec![
             ("few_id", column(ROWS, &|row| row)),
@@ -132,6 +135,8 @@ fn a_join_that_expands_comes_after_those_that_do_not() {
             "link JOIN (few JOIN other ON few.g = other.g) \
              ON few.id = link.few_id AND other.id = link.other_id",
         ),
+        // Keys of two types.
+        select(&EXPANDS.replace("few JOIN", "narrow few JOIN")),
         // Below another join, and below an aggregate.
         format!(
             "SELECT x.i, x.w, y.v FROM (SELECT few.id AS i, other.v AS w FROM {EXPANDS}) x \
