@@ -191,6 +191,8 @@ pub struct Knobs {
     pub max_table_rows: usize,
     /// Rows of one side after which the other side is read, too.
     pub sample_rows: usize,
+    /// Inner joins of three tables and more begin with their last one, whether that pays or not.
+    pub joins_from_last: bool,
 }
 
 impl Default for Knobs {
@@ -200,6 +202,7 @@ impl Default for Knobs {
             normalized_key_bits: u32::BITS,
             max_table_rows: MAX_VALUE as usize,
             sample_rows: 1 << 20,
+            joins_from_last: false,
         }
     }
 }

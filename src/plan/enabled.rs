@@ -17,10 +17,10 @@ pub fn replaces_joins(config: &ConfigOptions) -> Option<&HortonConfig> {
     (horton.enabled != Enabled::Never && !is_coordinator(config)).then_some(horton)
 }
 
-/// Returns whether inner joins may come in another order than they were written in. DataFusion's
-/// option for the order of a join's two sides is the one for this, too.
-pub fn reorders_joins(config: &ConfigOptions) -> bool {
-    config.optimizer.join_reordering && replaces_joins(config).is_some()
+/// Returns the options of this crate, if inner joins may come in another order than they were
+/// written in. DataFusion's option for the order of a join's two sides is the one for this, too.
+pub fn reorders_joins(config: &ConfigOptions) -> Option<&HortonConfig> {
+    replaces_joins(config).filter(|_| config.optimizer.join_reordering)
 }
 
 /// Returns whether joins of this crate have filters: at least to prune files by.

@@ -42,7 +42,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use super::enabled::reorders_joins;
 
 use rebuild::rebuild;
-use search::better_order;
+use search::{better_order, order_from_last};
 use tree::{JoinTree, is_inner_join};
 
 mod distinct;
@@ -60,10 +60,15 @@ impl PhysicalOptimizerRule for ReorderJoins {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if !reorders_joins(config) {
+        let Some(horton) = reorders_joins(config) else {
             return Ok(plan);
-        }
-        reorder(plan).data()
+        };
+        let choose = if horton.knobs.joins_from_last {
+            order_from_last
+        } else {
+            better_order
+        };
+        reorder(plan, choose).data()
     }
 
     fn name(&self) -> &str {
@@ -75,17 +80,26 @@ impl PhysicalOptimizerRule for ReorderJoins {
     }
 }
 
+/// Returns the order in which the leaves of a tree are to be joined; `None` for the written one.
+type Choose = fn(&JoinTree) -> Option<Vec<usize>>;
+
 /// Reorders each tree of inner joins in `plan`, outermost first.
-fn reorder(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+fn reorder(
+    plan: Arc<dyn ExecutionPlan>,
+    choose: Choose,
+) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     plan.transform_down(|node| {
         let Some(tree) = JoinTree::of(&node) else {
             return Ok(Transformed::no(node));
         };
-        let leaves = tree.leaves.iter().map(|leaf| reorder(Arc::clone(leaf)));
+        let leaves = tree
+            .leaves
+            .iter()
+            .map(|leaf| reorder(Arc::clone(leaf), choose));
         let leaves = leaves.collect::<Result<Vec<_>>>()?;
         let is_changed = leaves.iter().any(|leaf| leaf.transformed);
         let new_leaves: Vec<_> = leaves.into_iter().map(|leaf| leaf.data).collect();
-        if let Some(joined) = reordered(&node, &tree, &new_leaves) {
+        if let Some(joined) = reordered(&node, &tree, &new_leaves, choose) {
             return Ok(jump(Transformed::yes(joined)));
         }
         let written = if is_changed {
@@ -109,9 +123,10 @@ fn reordered(
     node: &Arc<dyn ExecutionPlan>,
     tree: &JoinTree,
     leaves: &[Arc<dyn ExecutionPlan>],
+    choose: Choose,
 ) -> Option<Arc<dyn ExecutionPlan>> {
     let may_be_moved = node.output_ordering().is_none() && !node.boundedness().is_unbounded();
-    let order = may_be_moved.then(|| better_order(tree)).flatten()?;
+    let order = may_be_moved.then(|| choose(tree)).flatten()?;
     let joined = rebuild(tree, leaves, &order, &node.schema()).unwrap_or_else(|error| {
         log::warn!("inner joins stay in the order as written: {error}");
         None

@@ -79,6 +79,15 @@ pub fn better_order(tree: &JoinTree) -> Option<Vec<usize>> {
     (GAIN * (tables + excess) <= tables + written).then_some(order)
 }
 
+/// Returns the order that begins with the last leaf, or with the one before it if that needs a
+/// product, whatever it costs.
+pub fn order_from_last(tree: &JoinTree) -> Option<Vec<usize>> {
+    let estimates = Estimates::new(tree)?;
+    let mut starts = (0..tree.leaves.len()).rev();
+    let (order, _) = starts.find_map(|start| estimates.order_from(start))?;
+    Some(order)
+}
+
 impl<'a> Estimates<'a> {
     /// Returns `None` if a leaf's rows are not known.
     fn new(tree: &'a JoinTree) -> Option<Self> {

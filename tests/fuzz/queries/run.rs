@@ -66,6 +66,8 @@ struct Options {
     on_device: bool,
     sample_rows: usize,
     chunk_rows: usize,
+    /// Inner joins begin with their last table.
+    joins_from_last: bool,
     filters: Filters,
     pool: Option<usize>,
     /// Scans of files leave out rows that filters do not keep.
@@ -105,6 +107,7 @@ impl Options {
             // sides that end second are built.
             sample_rows: random.pick(&[1, 20, 100, 1000, 1000, 1 << 20]),
             chunk_rows: random.pick(&[50, 1000, 1 << 16]),
+            joins_from_last: random.one_in(2),
             filters: if random.one_in(6) {
                 Filters::Off
             } else {
@@ -500,6 +503,7 @@ impl Runner {
             filters: options.filters,
             knobs: Knobs {
                 sample_rows: options.sample_rows,
+                joins_from_last: options.joins_from_last,
                 ..Knobs::default()
             },
             ..HortonConfig::default()

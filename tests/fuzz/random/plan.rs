@@ -525,6 +525,7 @@ pub fn config(case: &Case, on_device_error: OnDeviceError) -> HortonConfig {
             normalized_key_bits: table.normalized_key_bits,
             max_table_rows: table.max_rows,
             sample_rows: case.sample_rows,
+            joins_from_last: false,
         },
         on_device_error,
         ..HortonConfig::default()
