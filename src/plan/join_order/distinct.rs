@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::interleave;
 use arrow::datatypes::DataType;
 use datafusion::common::ColumnStatistics;
@@ -36,22 +36,39 @@ use crate::scan::cached_statistics::memory_source;
 /// Rows of a sample, at least.
 const LEAST_SAMPLE: usize = 256;
 
+/// Integers per row of a range that still tells how many values there are. Keys have gaps: those of
+/// orders in TPC-H have four integers per row.
+const SPARSE: f64 = 16.0;
+
 /// Bytes of a sample's strings, at most.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Returns the number of values that a column of `plan` has in the table that it comes from; `None`
-/// if it is not known. Values that no two rows of a sample share are not counted.
-pub fn distinct_values(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<f64> {
-    let (scan, column) = column_of_scan(plan, column)?;
-    if let Some(source) = memory_source(scan.as_ref()) {
-        let column = match source.projection() {
+/// Returns how many combinations of values `columns` of `plan` have in the table in memory that
+/// they come from: infinitely many, if no two rows of a sample share one. Returns `None` if they
+/// come from elsewhere, or if their types are not sampled.
+pub fn sampled_values(plan: &Arc<dyn ExecutionPlan>, columns: &[usize]) -> Option<f64> {
+    let mut of_table = Vec::with_capacity(columns.len());
+    let mut table = None;
+    for column in columns {
+        let (scan, column) = column_of_scan(plan, *column)?;
+        let source = memory_source(scan.as_ref())?;
+        of_table.push(match source.projection() {
             Some(projection) => *projection.get(column)?,
             None => column,
-        };
-        return of_sample(source, column);
+        });
+        table = Some(source);
     }
+    of_sample(table?, &of_table)
+}
+
+/// Returns how many values a column of `plan` has by statistics of the table that it comes from;
+/// `None` if they do not tell.
+pub fn values_by_statistics(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Option<f64> {
+    let (scan, column) = column_of_scan(plan, column)?;
     let statistics = StatisticsContext::new().compute(scan.as_ref(), &StatisticsArgs::new());
-    of_statistics(statistics.ok()?.column_statistics.get(column)?)
+    let statistics = statistics.ok()?;
+    let rows = *statistics.num_rows.get_value()?;
+    of_statistics(statistics.column_statistics.get(column)?, rows as f64)
 }
 
 /// Returns the one scan below `plan`, and the column of it that `column` is, perhaps of another
@@ -79,29 +96,31 @@ fn column_of_scan(
     Some((plan, column))
 }
 
-fn of_statistics(column: &ColumnStatistics) -> Option<f64> {
+/// Returns the number of values of a column of that many `rows`. A range of integers that is much
+/// larger than the table says nothing: it may hold two values, or as many as there are rows.
+fn of_statistics(column: &ColumnStatistics, rows: f64) -> Option<f64> {
     if let Some(distinct) = column.distinct_count.get_value() {
-        return Some(*distinct as f64);
+        return Some(*distinct as f64).filter(|distinct| *distinct > 0.0);
     }
     let bound = |value: &Precision<_>| value.get_value().cloned();
     let (from, to) = (bound(&column.min_value)?, bound(&column.max_value)?);
     if !from.data_type().is_integer() {
         return None;
     }
-    Some(from.distance(&to)? as f64 + 1.0)
+    let range = from.distance(&to)? as f64 + 1.0;
+    (range <= SPARSE * rows).then_some(range)
 }
 
-/// Returns the number of values in column `column` of the table, by a sample of its rows.
-fn of_sample(source: &MemorySourceConfig, column: usize) -> Option<f64> {
+/// Returns the number of combinations of values in `columns` of the table, by a sample of its rows.
+fn of_sample(source: &MemorySourceConfig, columns: &[usize]) -> Option<f64> {
     let batches: Vec<&RecordBatch> = source.partitions().iter().flatten().collect();
     let rows: usize = batches.iter().map(|batch| batch.num_rows()).sum();
-    let columns = batches.iter().map(|batch| batch.column(column).as_ref());
-    let columns: Vec<&dyn Array> = columns.collect();
-    let mut hashes = hashes_at(&columns, &sampled_places(&batches, rows))?;
+    let places = sampled_places(&batches, rows);
+    let mut hashes = sampled_hashes(&batches, columns, &places)?;
     hashes.sort_unstable();
     let equal = |run: &[u64]| (run.len() * (run.len() - 1) / 2) as f64;
     let equal: f64 = hashes.chunk_by(|a, b| a == b).map(equal).sum();
-    let sample = sample_size(rows);
+    let sample = places.len();
     if sample == rows {
         let (rows, not_null) = (rows as f64, hashes.len() as f64);
         // Here a row counts as one that shares its value with itself.
@@ -109,38 +128,63 @@ fn of_sample(source: &MemorySourceConfig, column: usize) -> Option<f64> {
     }
     let pairs = (sample * (sample - 1) / 2) as f64;
     let equal = equal - 2.0 * equal.sqrt();
-    (equal > 0.0).then(|| pairs / equal)
-}
-
-/// Returns hashes of the values at `places`: columns, and rows in them. NULL has none, as it equals
-/// nothing. Returns `None` for types with fields or dictionaries, and for long strings.
-fn hashes_at(columns: &[&dyn Array], places: &[(usize, usize)]) -> Option<Vec<u64>> {
-    if places.is_empty() {
-        return Some(Vec::new());
-    }
-    let bytes = places
-        .iter()
-        .map(|(at, row)| bytes_copied(columns[*at], *row));
-    if bytes.sum::<Option<usize>>()? > MOST_BYTES {
-        return None;
-    }
-    let values = interleave(columns, places).ok()?;
-    let mut hashes = vec![0; values.len()];
-    create_hashes([&values], &RandomState::with_seed(0), &mut hashes).ok()?;
-    Some(match values.nulls() {
-        Some(nulls) => nulls.valid_indices().map(|row| hashes[row]).collect(),
-        None => hashes,
+    Some(if equal > 0.0 {
+        pairs / equal
+    } else {
+        f64::INFINITY
     })
 }
 
-/// Returns the bytes that a copy of a value takes beside its slot; `None` if that is not known.
-fn bytes_copied(column: &dyn Array, row: usize) -> Option<usize> {
+/// Returns hashes of the rows of `columns` at `places`: batches, and rows in them. A row with a
+/// NULL has none, as it equals nothing. Returns `None` for types with fields or dictionaries, and
+/// for long strings.
+fn sampled_hashes(
+    batches: &[&RecordBatch],
+    columns: &[usize],
+    places: &[(usize, usize)],
+) -> Option<Vec<u64>> {
+    if places.is_empty() {
+        return Some(Vec::new());
+    }
+    let values = columns.iter().map(|column| {
+        let arrays = batches.iter().map(|batch| batch.columns().get(*column));
+        let arrays = arrays.map(|array| array.map(AsRef::as_ref));
+        picked(&arrays.collect::<Option<Vec<_>>>()?, places)
+    });
+    let values = values.collect::<Option<Vec<ArrayRef>>>()?;
+    let mut hashes = vec![0; places.len()];
+    create_hashes(&values, &RandomState::with_seed(0), &mut hashes).ok()?;
+    let is_null = |row: usize| values.iter().any(|values| values.is_null(row));
+    let hashes = hashes.into_iter().enumerate();
+    Some(
+        hashes
+            .filter(|(row, _)| !is_null(*row))
+            .map(|(_, hash)| hash)
+            .collect(),
+    )
+}
+
+/// Returns the values at `places` of one column.
+fn picked(arrays: &[&dyn Array], places: &[(usize, usize)]) -> Option<ArrayRef> {
+    let bytes = places
+        .iter()
+        .map(|(at, row)| bytes_of_value(arrays[*at], *row));
+    if bytes.sum::<Option<usize>>()? > MOST_BYTES {
+        return None;
+    }
+    interleave(arrays, places).ok()
+}
+
+/// Returns the bytes of a value of variable length, or 0; `None` for types that are not sampled.
+fn bytes_of_value(column: &dyn Array, row: usize) -> Option<usize> {
     match column.data_type() {
         DataType::Utf8 => Some(column.as_string::<i32>().value_length(row) as usize),
         DataType::Binary => Some(column.as_binary::<i32>().value_length(row) as usize),
         DataType::LargeUtf8 => Some(column.as_string::<i64>().value_length(row) as usize),
         DataType::LargeBinary => Some(column.as_binary::<i64>().value_length(row) as usize),
-        DataType::Utf8View | DataType::BinaryView | DataType::Boolean => Some(0),
+        DataType::Utf8View => Some(column.as_string_view().value(row).len()),
+        DataType::BinaryView => Some(column.as_binary_view().value(row).len()),
+        DataType::Boolean => Some(0),
         other => other.primitive_width().map(|_| 0),
     }
 }
@@ -195,7 +239,7 @@ mod tests {
     use super::*;
 
     /// A table of one column in batches of 1000 rows.
-    fn of_values(values: Vec<Option<i64>>) -> Option<f64> {
+    fn of_values(values: Vec<Option<i64>>) -> f64 {
         let batch = |values: &[Option<i64>]| {
             let column = Arc::new(Int64Array::from(values.to_vec())) as _;
             RecordBatch::try_from_iter_with_nullable([("v", column, true)]).unwrap()
@@ -203,24 +247,21 @@ mod tests {
         let batches: Vec<_> = values.chunks(1000).map(batch).collect();
         let schema = batch(&[]).schema();
         let source = MemorySourceConfig::try_new(&[batches], schema, None).unwrap();
-        of_sample(&source, 0)
+        of_sample(&source, &[0]).unwrap()
     }
 
-    fn of_rows(rows: i64, value: impl Fn(i64) -> Option<i64>) -> Option<f64> {
+    fn of_rows(rows: i64, value: impl Fn(i64) -> Option<i64>) -> f64 {
         of_values((0..rows).map(value).collect())
     }
 
     #[test]
     fn values_of_small_tables_are_exact() {
-        assert_eq!(of_rows(0, Some), Some(0.0));
-        assert_eq!(of_rows(25, Some), Some(25.0));
-        assert_eq!(of_rows(200, |row| Some(row % 10)), Some(10.0));
+        assert_eq!(of_rows(0, Some), 0.0);
+        assert_eq!(of_rows(25, Some), 25.0);
+        assert_eq!(of_rows(200, |row| Some(row % 10)), 10.0);
         // A NULL makes no pair. So these join as if each value were in fewer rows.
-        assert_eq!(
-            of_rows(200, |row| (row % 2 == 0).then_some(row)),
-            Some(400.0)
-        );
-        assert_eq!(of_rows(200, |_| None), Some(40_000.0));
+        assert_eq!(of_rows(200, |row| (row % 2 == 0).then_some(row)), 400.0);
+        assert_eq!(of_rows(200, |_| None), 40_000.0);
     }
 
     #[test]
@@ -235,7 +276,7 @@ mod tests {
             for value in [&|row| Some(row % values), &|row| Some(row * values / rows)]
                 as [&dyn Fn(i64) -> Option<i64>; 2]
             {
-                let found = of_rows(rows, value).unwrap() / values as f64;
+                let found = of_rows(rows, value) / values as f64;
                 assert!((0.7..3.0).contains(&found), "{rows}, {values}: {found}");
             }
         }
@@ -244,13 +285,13 @@ mod tests {
     #[test]
     fn a_frequent_value_counts_as_few_values() {
         let half = |row: i64| Some(if row % 2 == 0 { 0 } else { row });
-        let found = of_rows(100_000, half).unwrap();
+        let found = of_rows(100_000, half);
         assert!((3.0..6.0).contains(&found), "{found}");
     }
 
     #[test]
     fn unique_values_are_not_counted() {
-        assert_eq!(of_rows(1_000_000, Some), None);
-        assert_eq!(of_rows(10_000, Some), None);
+        assert_eq!(of_rows(1_000_000, Some), f64::INFINITY);
+        assert_eq!(of_rows(10_000, Some), f64::INFINITY);
     }
 }

@@ -29,7 +29,7 @@
 //! Relational Database Management System" (SIGMOD 1979). The search is greedy, from each table in
 //! turn, which Swami, "Optimization of Large Join Queries" (SIGMOD 1989) calls augmentation.
 //! Estimates go wrong with each join (Leis et al., "How Good Are Query Optimizers, Really?", VLDB
-//! 2015). So they forbid orders here, and never pick one among good ones.
+//! 2015). So the written order gets the benefit of each doubt.
 
 use std::sync::Arc;
 

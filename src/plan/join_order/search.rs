@@ -8,17 +8,24 @@
 //! ```
 //!
 //! Rows that are no excess count for nothing: filters of other joins reach the tables, and spare
-//! most of them, whatever the order. Where a number of distinct keys is not known, keys count as
-//! unique. Such a join never expands.
+//! most of them, whatever the order.
+//!
+//! The written order gets the benefit of each doubt. Where nothing is known of a key's values, they
+//! are unique for the written order, and one value for another order. Where a key has several
+//! columns, their combinations are counted in tables in memory. Elsewhere they are the most that
+//! there can be for the written order, and the fewest for another one.
 //!
 //! An order begins with any table. Next comes the first table, as written, that has an equality to
 //! what is there and makes no excess. If there is none, the one with the least comes next.
 
-use std::cell::OnceCell;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
-use super::distinct::distinct_values;
+use super::distinct::{sampled_values, values_by_statistics};
 use super::tree::{JoinTree, KeySide, LeafSet, Shape};
 
 /// How many times the cost of another order the written one must have. Estimates know little of
@@ -44,8 +51,14 @@ impl Joined {
         }
     }
 
+    /// Returns the rows over those of the largest table; infinitely many, if they are no number.
     fn excess(self) -> f64 {
-        (self.rows - self.largest).max(0.0)
+        let excess = self.rows - self.largest;
+        if excess.is_nan() {
+            f64::INFINITY
+        } else {
+            excess.max(0.0)
+        }
     }
 }
 
@@ -54,35 +67,46 @@ struct Estimates<'a> {
     tree: &'a JoinTree,
     /// By leaf.
     rows: Vec<f64>,
-    /// By column, once they were asked for.
-    distinct: Vec<OnceCell<f64>>,
+    doubt: Doubt,
+    /// By leaf and its columns, once they were asked for.
+    distinct: RefCell<HashMap<(usize, Vec<usize>), f64>>,
+}
+
+/// What is taken for keys of which not all is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Doubt {
+    /// Many keys: unknown ones are unique, and each value of a column comes with each of another.
+    FewRows,
+    /// Few keys: unknown ones are all the same, and one column decides all others.
+    ManyRows,
 }
 
 /// Returns an order of the leaves of `tree`, each joined to all before it, that costs at most half
 /// of what the written order does; `None` if there is none.
 pub fn better_order(tree: &JoinTree) -> Option<Vec<usize>> {
-    let estimates = Estimates::new(tree)?;
-    let tables: f64 = estimates.rows.iter().sum();
-    let (_, written) = estimates.walk(&tree.shape);
+    let written = Estimates::new(tree, Doubt::FewRows)?;
+    let tables: f64 = written.rows.iter().sum();
+    let (_, as_written) = written.walk(&tree.shape);
     // No order costs less than the tables.
-    if tables + written < GAIN * tables {
+    if !as_written.is_finite() || tables + as_written < GAIN * tables {
         return None;
     }
+    let estimates = Estimates::new(tree, Doubt::ManyRows)?;
     let starts = 0..tree.leaves.len();
     let orders = starts.filter_map(|start| estimates.order_from(start));
     let (order, excess) = orders.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
     log::debug!(
-        "inner joins of {} tables with {tables:.0} rows: {written:.0} more as written, {excess:.0} \
-         in the order {order:?}",
+        "inner joins of {} tables with {tables:.0} rows: {as_written:.0} more as written, \
+         {excess:.0} in the order {order:?}",
         tree.leaves.len(),
     );
-    (GAIN * (tables + excess) <= tables + written).then_some(order)
+    (GAIN * (tables + excess) <= tables + as_written).then_some(order)
 }
 
 /// Returns the order that begins with the last leaf, or with the one before it if that needs a
 /// product, whatever it costs.
 pub fn order_from_last(tree: &JoinTree) -> Option<Vec<usize>> {
-    let estimates = Estimates::new(tree)?;
+    let estimates = Estimates::new(tree, Doubt::ManyRows)?;
     let mut starts = (0..tree.leaves.len()).rev();
     let (order, _) = starts.find_map(|start| estimates.order_from(start))?;
     Some(order)
@@ -90,18 +114,18 @@ pub fn order_from_last(tree: &JoinTree) -> Option<Vec<usize>> {
 
 impl<'a> Estimates<'a> {
     /// Returns `None` if a leaf's rows are not known.
-    fn new(tree: &'a JoinTree) -> Option<Self> {
+    fn new(tree: &'a JoinTree, doubt: Doubt) -> Option<Self> {
         let context = StatisticsContext::new();
         let rows = tree.leaves.iter().map(|leaf| {
             let known = context.compute(leaf.as_ref(), &StatisticsArgs::new());
             let rows = *known.ok()?.num_rows.get_value()?;
             Some(rows as f64)
         });
-        let last = tree.leaves.len() - 1;
         Some(Self {
             tree,
             rows: rows.collect::<Option<_>>()?,
-            distinct: vec![OnceCell::new(); tree.columns_of(last).end],
+            doubt,
+            distinct: RefCell::default(),
         })
     }
 
@@ -113,13 +137,38 @@ impl<'a> Estimates<'a> {
         }
     }
 
-    /// Returns how many values a column of `leaf` has: as many as it has rows, if nothing is known.
-    fn distinct(&self, leaf: usize, column: usize) -> f64 {
-        *self.distinct[column].get_or_init(|| {
-            let at = column - self.tree.first_columns[leaf];
-            let known = distinct_values(&self.tree.leaves[leaf], at);
-            known.unwrap_or(f64::INFINITY).min(self.rows[leaf])
+    /// Returns how many keys of `columns` a leaf has.
+    fn distinct(&self, leaf: usize, columns: Vec<usize>) -> f64 {
+        let mut known = self.distinct.borrow_mut();
+        *known
+            .entry((leaf, columns))
+            .or_insert_with_key(|(leaf, columns)| {
+                let plan = &self.tree.leaves[*leaf];
+                let first = self.tree.first_columns[*leaf];
+                let columns: Vec<usize> = columns.iter().map(|column| column - first).collect();
+                let values = sampled_values(plan, &columns).unwrap_or_else(|| {
+                    self.together(columns.iter().map(|column| self.values(plan, *column)))
+                });
+                values.min(self.rows[*leaf])
+            })
+    }
+
+    /// Returns how many values one column of `leaf` has.
+    fn values(&self, leaf: &Arc<dyn ExecutionPlan>, column: usize) -> f64 {
+        let known = sampled_values(leaf, &[column]);
+        let known = known.or_else(|| values_by_statistics(leaf, column));
+        known.unwrap_or(match self.doubt {
+            Doubt::FewRows => f64::INFINITY,
+            Doubt::ManyRows => 1.0,
         })
+    }
+
+    /// Returns how many keys there are of parts that have so many values each.
+    fn together(&self, values: impl Iterator<Item = f64>) -> f64 {
+        match self.doubt {
+            Doubt::FewRows => values.product(),
+            Doubt::ManyRows => values.fold(1.0, f64::max),
+        }
     }
 
     /// Returns the join of two sets; `None` if no equality is between them.
@@ -145,8 +194,13 @@ impl<'a> Estimates<'a> {
 
     /// Returns how many different keys a set has, over one column or more.
     fn distinct_keys<'k>(&self, of: Joined, sides: impl Iterator<Item = &'k KeySide>) -> f64 {
-        let columns = sides.map(|side| self.distinct(side.leaf, side.column));
-        columns.product::<f64>().min(of.rows)
+        let mut columns: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for side in sides {
+            columns.entry(side.leaf).or_default().push(side.column);
+        }
+        let of_leaves = columns.into_iter();
+        let of_leaves = of_leaves.map(|(leaf, columns)| self.distinct(leaf, columns));
+        self.together(of_leaves).min(of.rows)
     }
 
     /// Returns what comes of `shape`, and the excess of its joins. A join without an equality is a

@@ -30,7 +30,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use crate::join::exec::HortonJoinExec;
 use crate::scan::infallible::is_infallible;
 
-/// Leaves of a tree that is reordered, at most: the search takes the cube of their number.
+/// Leaves of a tree that is reordered, at most: the search takes the cube of their number. Of a
+/// larger tree its lower part is one.
 const MOST_LEAVES: usize = 24;
 
 /// A set of leaves, one bit for each.
@@ -292,6 +293,10 @@ impl Builder {
             let expression = residual_over_all(residual, left, right)?;
             let columns = collect_columns(&expression);
             let leaves: HashSet<usize> = columns.iter().map(|c| self.leaf_of[c.index()]).collect();
+            // One over fewer leaves would be complete nowhere.
+            if leaves.len() < 2 {
+                return None;
+            }
             let leaves = leaves.into_iter().map(LeafSet::one);
             self.residuals.push(Residual {
                 expression,
@@ -357,4 +362,49 @@ pub fn with_columns(
     });
     let replaced: Result<PhysicalExprRef> = replaced.data();
     replaced.ok().filter(|_| !is_lost)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::{DataType, Field};
+    use datafusion::logical_expr::Operator;
+    use datafusion::physical_expr::expressions::{binary, col, lit};
+    use datafusion::physical_plan::empty::EmptyExec;
+    use datafusion::physical_plan::joins::HashJoinExecBuilder;
+
+    use super::*;
+
+    /// A join of `left` and a new table on their first columns, with a condition over `left`.
+    fn joined(
+        left: Arc<dyn ExecutionPlan>,
+        condition: Option<PhysicalExprRef>,
+    ) -> Arc<dyn ExecutionPlan> {
+        let schema = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, false)]));
+        let right = Arc::new(EmptyExec::new(Arc::clone(&schema)));
+        let key = col("k", &schema).unwrap();
+        let columns = JoinFilter::build_column_indices(vec![0], vec![]);
+        let filter = condition.map(|condition| JoinFilter::new(condition, columns, schema));
+        HashJoinExecBuilder::new(left, right, vec![(Arc::clone(&key), key)], JoinType::Inner)
+            .with_filter(filter)
+            .build_exec()
+            .unwrap()
+    }
+
+    /// A residual filter that no join of two sets completes would be lost.
+    #[test]
+    fn a_residual_over_one_table_keeps_the_order() {
+        let schema = Schema::new(vec![Field::new("k", DataType::Int64, false)]);
+        let positive = binary(
+            col("k", &schema).unwrap(),
+            Operator::Gt,
+            lit(0_i64),
+            &schema,
+        );
+        let table: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::new(schema)));
+        let two = joined(table, None);
+        let tree = |condition| JoinTree::of(&joined(Arc::clone(&two), condition));
+        assert!(tree(None).is_some());
+        assert!(tree(Some(positive.unwrap())).is_none());
+        assert!(tree(Some(lit(true))).is_none());
+    }
 }

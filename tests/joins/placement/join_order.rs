@@ -135,6 +135,12 @@ fn a_join_that_expands_comes_after_those_that_do_not() {
             "link JOIN (few JOIN other ON few.g = other.g) \
              ON few.id = link.few_id AND other.id = link.other_id",
         ),
+        // Five tables, and conditions over three of them.
+        format!(
+            "SELECT few.id, m.v, o.id FROM {EXPANDS} JOIN link m ON m.few_id = few.id \
+             JOIN other o ON o.id = m.other_id AND o.v + few.v > link.v \
+             WHERE m.v + other.v < few.v + 40"
+        ),
         // Keys of two types.
         select(&EXPANDS.replace("few JOIN", "narrow few JOIN")),
         // Below another join, and below an aggregate.
@@ -198,6 +204,60 @@ fn a_product_of_tables_becomes_joins_where_equalities_allow() {
     let plan = same_rows(text);
     assert_eq!(nodes::<CrossJoinExec>(&plan).len(), 0);
     assert!(most_rows(&plan) <= ROWS as usize, "{}", shown(&plan));
+}
+
+/// Keys of which little is known: `s` has two values, and `h` and `i` follow from `g`.
+const DOUBTFUL: [&str; 3] = [
+    "CREATE TABLE a AS SELECT value AS id, value % 200 AS x, value % 28 AS g, value % 28 AS h, \
+     value % 28 * 3 AS i, CASE WHEN value % 2 = 0 THEN 'even' ELSE 'odd' END AS s, \
+     value % 2 * 500000 AS far FROM range(0, 4000)",
+    "CREATE TABLE b AS SELECT value AS id, value * 31 % 200 AS x FROM range(0, 4000)",
+    "CREATE TABLE c AS SELECT value AS b, value / 5 % 28 AS g, value / 5 % 28 AS h, \
+     value / 5 % 28 * 3 AS i, CASE WHEN value % 2 = 0 THEN 'even' ELSE 'odd' END AS s, \
+     value % 2 * 500000 AS far FROM range(0, 4000)",
+];
+
+/// The join of `a` and `b` has 80,000 rows. Those of `a` and `c` have 570,000 to 8 million.
+#[test]
+fn keys_that_may_repeat_come_no_earlier_than_written() {
+    let memory = horton_join::context(config().with_option_extension(horton()));
+    for table in DOUBTFUL {
+        sql(&memory, table).unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let files = horton_join::context(config().with_option_extension(horton()));
+    for name in ["a", "b", "c"] {
+        let path = folder.path().join(format!("{name}.parquet"));
+        let path = path.display();
+        sql(&memory, &format!("COPY {name} TO '{path}'")).unwrap();
+        let create = "CREATE EXTERNAL TABLE";
+        let create = format!("{create} {name} STORED AS PARQUET LOCATION '{path}'");
+        sql(&files, &create).unwrap();
+    }
+    let dictionary = "arrow_cast(s, 'Dictionary(Int32, Utf8)') AS s";
+    for name in ["a", "c"] {
+        let create =
+            format!("CREATE TABLE d{name} AS SELECT * EXCEPT (s), {dictionary} FROM {name}");
+        sql(&memory, &create).unwrap();
+    }
+    for (session, a, c, key) in [
+        (&files, "a", "c", "a.s = c.s"),
+        (&files, "a", "c", "a.far = c.far"),
+        (&files, "a", "c", "a.g = c.g AND a.h = c.h AND a.i = c.i"),
+        (&memory, "a", "c", "a.g = c.g AND a.h = c.h AND a.i = c.i"),
+        (&memory, "a", "c", "a.s = c.s"),
+        (&memory, "da", "dc", "a.s = c.s"),
+    ] {
+        let text = format!(
+            "SELECT count(*) FROM {a} a JOIN b ON a.x = b.x JOIN {c} c ON b.id = c.b AND {key}"
+        );
+        let ran = query(session, &text);
+        assert!(
+            most_rows(&ran.plan) <= 80_000,
+            "{text}\n{}",
+            shown(&ran.plan)
+        );
+    }
 }
 
 #[test]
