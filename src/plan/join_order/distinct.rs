@@ -83,10 +83,10 @@ fn column_of_scan(
             let cast = picked.expr.downcast_ref::<CastExpr>();
             let of = cast.map_or(&picked.expr, |cast| cast.expr());
             column = of.downcast_ref::<Column>()?.index();
-        } else if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-            if let Some(projection) = filter.projection() {
-                column = *projection.get(column)?;
-            }
+        } else if let Some(filter) = plan.downcast_ref::<FilterExec>()
+            && let Some(projection) = filter.projection()
+        {
+            column = *projection.get(column)?;
         }
         if !is_row_filter(plan.as_ref()) {
             return None;

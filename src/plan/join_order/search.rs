@@ -88,7 +88,7 @@ pub fn better_order(tree: &JoinTree) -> Option<Vec<usize>> {
     let tables: f64 = written.rows.iter().sum();
     let (_, as_written) = written.walk(&tree.shape);
     // No order costs less than the tables.
-    if !as_written.is_finite() || tables + as_written < GAIN * tables {
+    if !as_written.is_finite() || tables + as_written <= GAIN * tables {
         return None;
     }
     let estimates = Estimates::new(tree, Doubt::ManyRows)?;
