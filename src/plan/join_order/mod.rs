@@ -18,7 +18,7 @@
 //!
 //! * `tree`: inner joins become a list of tables and of conditions
 //! * `distinct`: how many values a key column has, by statistics or by a sample
-//! * `search`: rows of each order, and the order with the fewest
+//! * `search`: rows that an order makes beyond those of its tables, and the order with the fewest
 //! * `rebuild`: the list becomes joins again
 //!
 //! A tree stays as written, too, if a condition in it may fail or draws at random, since another
