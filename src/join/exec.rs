@@ -25,7 +25,9 @@ use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
-use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
+use datafusion::physical_plan::{
+    ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+};
 
 use crate::config::{Enabled, HortonConfig};
 
@@ -70,6 +72,8 @@ use super::stream::with_stack;
 /// See also: [`Decision`], and the metrics of `EXPLAIN ANALYZE`.
 pub struct HortonJoinExec {
     pub(super) stock: Arc<HashJoinExec>,
+    /// The mode in which DataFusion planned the join, before its sides were opened.
+    planned_mode: PartitionMode,
     pub(super) config: HortonConfig,
     /// Metrics, and what was decided.
     pub(super) shown: JoinReport,
@@ -103,6 +107,7 @@ impl HortonJoinExec {
     pub fn new(stock: Arc<HashJoinExec>, config: HortonConfig) -> Self {
         Self {
             properties: properties::properties(&stock),
+            planned_mode: *stock.partition_mode(),
             stock,
             config,
             filters: Default::default(),
@@ -112,6 +117,21 @@ impl HortonJoinExec {
             read_order: OnceLock::new(),
             reached: OnceLock::new(),
         }
+    }
+
+    /// Returns the join of `planned`, of which either side may be built.
+    ///
+    /// # Errors
+    /// If DataFusion cannot make the join in that mode.
+    pub fn open(planned: &HashJoinExec, config: HortonConfig) -> Result<Self> {
+        let stock = planned
+            .builder()
+            .with_partition_mode(PartitionMode::Auto)
+            .build()?;
+        Ok(Self {
+            planned_mode: *planned.partition_mode(),
+            ..Self::new(Arc::new(stock), config)
+        })
     }
 
     /// Returns `node` as a join of this crate, if it is one; `None` for any other node.
@@ -176,6 +196,7 @@ impl HortonJoinExec {
             } else {
                 properties::properties(&stock)
             },
+            planned_mode: self.planned_mode,
             stock,
             config: self.config.clone(),
             filters: self.filters.clone(),
@@ -274,6 +295,18 @@ impl HortonJoinExec {
     /// Returns the output partitions, if the host may repartition the inputs into so many.
     pub(super) fn host_partitions(&self) -> Option<usize> {
         self.is_open().then(|| self.output_partitions())
+    }
+
+    /// Returns whether rows of one probe partition may come out of another output partition. They
+    /// may where DataFusion planned to repartition both sides: nobody can know the rows of a
+    /// partition then, or read them twice. Where `probe` is hashed already, it may repartition
+    /// nothing.
+    pub(super) fn may_move_probe_rows(&self, probe: Side) -> bool {
+        let is_hashed = matches!(
+            self.input(probe).output_partitioning(),
+            Partitioning::Hash(..)
+        );
+        self.is_open() && self.planned_mode == PartitionMode::Partitioned && !is_hashed
     }
 
     pub(super) fn input(&self, side: Side) -> &Arc<dyn ExecutionPlan> {

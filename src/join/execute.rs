@@ -85,6 +85,8 @@ struct Build {
     may_build_other: [bool; 2],
     /// Output partitions, if the host may repartition the inputs into so many.
     partitions: Option<usize>,
+    /// Whether rows of the left and of the right side may change partitions, if that is probed.
+    may_move_rows: [bool; 2],
     /// What opens partitions of the left and of the right side again.
     reopen: Option<[Reopen; 2]>,
     /// The way in which an earlier build partitioned the rows on the host.
@@ -152,6 +154,7 @@ impl Build {
             build: side,
             at: node.at(None),
             partitions: self.partitions,
+            may_move_rows: self.may_move_rows[side.other() as usize],
             // The rows of a side that ended second are partners of one read of the first. Another
             // read may have rows whose partners were left out.
             reopen: self
@@ -333,6 +336,7 @@ impl<'a> Execution<'a> {
             reports: reports.map(|report| report.map(|(report, _)| report)),
             may_build_other,
             partitions: self.join.host_partitions(),
+            may_move_rows: Side::BOTH.map(|side| self.join.may_move_probe_rows(side)),
             reopen: self.reopen(),
             partitioning: None,
             must_fit: false,
@@ -499,6 +503,8 @@ impl<'a> Execution<'a> {
             reports: [None, None],
             may_build_other: [false; 2],
             partitions: self.join.host_partitions(),
+            // Nobody knows which rows a partition had the first time.
+            may_move_rows: [false; 2],
             reopen: self.reopen(),
             partitioning: None,
             must_fit: false,

@@ -20,7 +20,7 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::joins::HashJoinExec;
 
 use crate::config::HortonConfig;
 use crate::device_startup;
@@ -36,7 +36,7 @@ use super::enabled::replaces_joins;
 fn replace(
     plan: Arc<dyn ExecutionPlan>,
     horton: &HortonConfig,
-    convert: impl Fn(&HashJoinExec) -> Result<Option<HashJoinExec>>,
+    convert: impl Fn(&HashJoinExec) -> Result<Option<HortonJoinExec>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let plan = plan.transform_up(|node| {
         // A join that was replaced is seen as the one it stands for.
@@ -47,10 +47,9 @@ fn replace(
             Some(join) if depends_on_its_batches(join)? => None,
             join => join,
         };
-        let Some(stock) = join.map(&convert).transpose()?.flatten() else {
+        let Some(exec) = join.map(&convert).transpose()?.flatten() else {
             return Ok(Transformed::no(node));
         };
-        let exec = HortonJoinExec::new(Arc::new(stock), horton.clone());
         Ok(Transformed::yes(Arc::new(exec) as Arc<dyn ExecutionPlan>))
     })?;
     if plan.transformed {
@@ -94,7 +93,8 @@ pub fn replace_joins(
 ) -> Result<Arc<dyn ExecutionPlan>> {
     // A filter that the join brings along is none that this one sets.
     replace(plan, horton, |join| {
-        join.builder().reset_state().build().map(Some)
+        let stock = Arc::new(join.builder().reset_state().build()?);
+        Ok(Some(HortonJoinExec::new(stock, horton.clone())))
     })
 }
 
@@ -113,8 +113,7 @@ impl PhysicalOptimizerRule for ReplaceSwappableJoins {
         };
         replace(plan, horton, |join| {
             if can_swap(join) && !is_small_step(join) {
-                let open = join.builder().with_partition_mode(PartitionMode::Auto);
-                open.build().map(Some)
+                HortonJoinExec::open(join, horton.clone()).map(Some)
             } else {
                 Ok(None)
             }

@@ -16,6 +16,7 @@ pub mod host_join;
 pub mod oriented;
 mod placement;
 mod prepared;
+mod probe_queue;
 pub mod reserved_pool;
 pub mod shards;
 
@@ -45,7 +46,7 @@ use crate::join::side::Side;
 
 pub use prepared::PreparedJoin;
 
-use host_join::{HostPartitioning, Reopen, host_join, may_keep};
+use host_join::{HostPartitioning, Reopen, host_join, may_keep, may_repartition};
 use oriented::OrientedJoin;
 use placement::place;
 use shards::{Shards, can_shard};
@@ -159,6 +160,8 @@ pub struct JoinPreparation {
     pub at: BuildId,
     /// Output partitions, if the host may repartition both sides into so many.
     pub partitions: Option<usize>,
+    /// True if probe rows may come out of any output partition.
+    pub may_move_rows: bool,
     /// Opens partitions of the probe side again; `None` if each is read once.
     pub reopen: Option<Reopen>,
     /// The way in which an earlier build partitioned the rows on the host.
@@ -239,10 +242,13 @@ impl JoinPreparation {
                 Err(build) => build,
             };
         }
+        let shared = may_repartition(&self.oriented, &build, self.partitions);
+        let shared = shared.filter(|_| self.may_move_rows);
+        let streams = shared.unwrap_or(probe.len());
         let mut tried = Vec::new();
         loop {
             let (rows, kept) = build.split_memory();
-            let reason = match self.build_on(&placed, rows, probe.len()).await? {
+            let reason = match self.build_on(&placed, rows, streams).await? {
                 Ok(built) => {
                     self.transfer_memory(&built, &kept);
                     if placed.info().kind != DeviceKind::Cpu
@@ -250,7 +256,12 @@ impl JoinPreparation {
                     {
                         filters.drop_sets()?;
                     }
-                    return Ok(self.prepared(&placed, *built, probe, self.at));
+                    let probe = match shared {
+                        Some(streams) => probe_queue::share(probe, streams),
+                        None => probe,
+                    };
+                    let reopen = self.reopen.clone().filter(|_| shared.is_none());
+                    return Ok(self.prepared(&placed, *built, probe, (self.at, reopen)));
                 }
                 Err(reason) => reason,
             };
@@ -370,7 +381,7 @@ impl JoinPreparation {
                 part: Some(shard),
                 ..self.at
             };
-            self.prepared(&placed, *built, probe, at)
+            self.prepared(&placed, *built, probe, (at, None))
         });
         PreparedJoin::Sharded {
             joins: joins.collect(),
@@ -383,7 +394,7 @@ impl JoinPreparation {
         placed: &Placed,
         built: BuildSide,
         probe: Vec<SendableRecordBatchStream>,
-        at: BuildId,
+        (at, reopen): (BuildId, Option<Reopen>),
     ) -> PreparedJoin {
         let spec = Arc::new(self.oriented.probe_spec(placed));
         let place = Place::Device(placed.device().clone());
@@ -393,7 +404,7 @@ impl JoinPreparation {
             spec,
             build: Arc::new(built),
             streams: streams.collect(),
-            reopen: self.reopen.clone().filter(|_| at == self.at),
+            reopen,
             oriented: self.oriented.clone(),
             metrics: self.shown.metrics.clone(),
         }

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::buffer::{BooleanBuffer, Buffer};
@@ -39,6 +40,10 @@ pub struct Chunk {
     pub table: Option<Arc<JoinTable>>,
     /// Memory that is reserved for the chunk, until all of it has been emitted.
     pub memory: ProbeMemory,
+    /// Rows of all batches that were looked up.
+    pub rows: usize,
+    /// The time at which the rows began to come out.
+    pub began: Instant,
     /// The first pair that no step has taken.
     next: u64,
     /// The first pair of the first batch.
@@ -137,6 +142,8 @@ impl Chunk {
         table: Option<Arc<JoinTable>>,
     ) -> Self {
         Self {
+            rows: batches.iter().map(|batch| batch.batch.num_rows()).sum(),
+            began: Instant::now(),
             batches,
             found,
             wanted,

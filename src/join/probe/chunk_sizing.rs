@@ -1,18 +1,30 @@
 //! The sizes of the chunks of one probe stream.
 //!
 //! ```text
-//!  no LIMIT   rows_max / 4 ─▶ rows_max ─▶ rows_max …
-//!  LIMIT      four batches ─▶ 4 times as many ─▶ … ─▶ rows_max
+//!  two batches ─▶ 4 times as many ─▶ … ─▶ rows_max
+//!     ▲                 │ its rows took 40 ms on the host
+//!     └── rows of 10 ms ┘
 //!  the device has no room for a chunk of n rows ─▶ n / 2 ─▶ … ─▶ CHUNK_ROWS_MIN, then the host
 //!  the host answers now ─▶ rows_max again
 //! ```
 //!
 //! The first chunk is small, so that the device has work while the second one is gathered. Under a
 //! LIMIT the first rows may be all that is wanted.
+//!
+//! All rows of a chunk come out of the stream that gathered it. Where an aggregate above takes a
+//! microsecond for each row, a stream with a million rows would go on for a second after the others
+//! have ended. So a chunk has no more rows than the stream and what is above it take in a short
+//! time. The device looks small chunks up faster than that.
 
-/// Batches of the first chunk under a LIMIT, at most. It has no more rows than so many output
-/// batches.
-const FIRST_BATCHES_MAX: usize = 4;
+use std::time::Duration;
+
+/// Output batches that have as many rows as the first chunk. Under a LIMIT it has no more batches,
+/// either.
+const FIRST_BATCHES: usize = 2;
+
+/// The time in which the rows of a chunk are to come out of the stream. What a device spends on a
+/// chunk regardless of its rows is a hundredth of it.
+const OUTPUT_TIME: Duration = Duration::from_millis(10);
 
 /// Batches of any chunk, at most: filters leave few rows of each.
 const CHUNK_BATCHES_MAX: usize = 1024;
@@ -37,6 +49,8 @@ pub struct ChunkSize {
 pub struct ChunkSizing {
     /// Rows of any chunk, at most.
     rows_max: usize,
+    /// Rows of the first chunk. No chunk has fewer because of the time that rows take.
+    first_rows: usize,
     /// Bytes of a chunk's batches, at most, unless it has one only.
     pub bytes_max: usize,
     /// Bytes of the last batch.
@@ -50,23 +64,24 @@ pub struct ChunkSizing {
 
 impl ChunkSizing {
     /// Returns the sizes of chunks of up to `rows_max` rows, whose batches have up to `bytes_max`
-    /// bytes. A join with a LIMIT has output batches of `limited_batch` rows.
-    pub fn new(rows_max: usize, bytes_max: usize, limited_batch: Option<usize>) -> Self {
-        let next = match limited_batch {
-            Some(rows) => ChunkSize {
-                rows: rows_max.min(rows.saturating_mul(FIRST_BATCHES_MAX)),
-                batches: FIRST_BATCHES_MAX,
-            },
-            None => ChunkSize {
-                rows: (rows_max / CHUNK_GROWTH_FACTOR).max(1),
-                batches: CHUNK_BATCHES_MAX,
-            },
-        };
+    /// bytes. Output batches have `batch_rows` rows. `is_limited` says whether the join has a LIMIT.
+    pub fn new(rows_max: usize, bytes_max: usize, batch_rows: usize, is_limited: bool) -> Self {
+        let first_rows = rows_max
+            .min(batch_rows.saturating_mul(FIRST_BATCHES))
+            .max(1);
         Self {
             rows_max,
+            first_rows,
             bytes_max,
             last_batch_bytes: 0,
-            next,
+            next: ChunkSize {
+                rows: first_rows,
+                batches: if is_limited {
+                    FIRST_BATCHES
+                } else {
+                    CHUNK_BATCHES_MAX
+                },
+            },
             is_memory_short: false,
             has_waited: false,
         }
@@ -82,6 +97,14 @@ impl ChunkSizing {
             batches: grown(size.batches, CHUNK_BATCHES_MAX),
         };
         size
+    }
+
+    /// Notes that a chunk of `rows` rows was put out in `time`: the next one has at most as many as
+    /// come out in [`OUTPUT_TIME`].
+    pub fn note_output(&mut self, rows: usize, time: Duration) {
+        let in_time = rows as u128 * OUTPUT_TIME.as_nanos() / time.as_nanos().max(1);
+        let in_time = usize::try_from(in_time).unwrap_or(usize::MAX);
+        self.next.rows = self.next.rows.min(in_time.max(self.first_rows));
     }
 
     /// Returns whether the device has had no room for a chunk.
@@ -127,31 +150,44 @@ impl ChunkSizing {
 mod tests {
     use super::*;
 
+    fn sizes(sizing: &mut ChunkSizing) -> [(usize, usize); 3] {
+        [(); 3].map(|()| {
+            let size = sizing.grow();
+            (size.rows, size.batches)
+        })
+    }
+
     #[test]
     fn chunks_grow_up_to_the_most_rows() {
-        let mut sizing = ChunkSizing::new(1000, 1 << 20, None);
-        let rows: Vec<usize> = (0..3).map(|_| sizing.grow().rows).collect();
-        assert_eq!(rows, [250, 1000, 1000]);
-        assert_eq!(sizing.grow().batches, CHUNK_BATCHES_MAX);
+        let mut sizing = ChunkSizing::new(100, 1 << 20, 10, false);
+        let batches = CHUNK_BATCHES_MAX;
+        let grown = [(20, batches), (80, batches), (100, batches)];
+        assert_eq!(sizes(&mut sizing), grown);
     }
 
     #[test]
     fn under_a_limit_the_first_chunk_has_a_few_batches() {
-        let mut sizing = ChunkSizing::new(1000, 1 << 20, Some(10));
-        let sizes: Vec<ChunkSize> = (0..3).map(|_| sizing.grow()).collect();
-        assert_eq!(
-            sizes.iter().map(|s| s.rows).collect::<Vec<_>>(),
-            [40, 160, 640]
-        );
-        assert_eq!(
-            sizes.iter().map(|s| s.batches).collect::<Vec<_>>(),
-            [4, 16, 64]
-        );
+        let mut sizing = ChunkSizing::new(1000, 1 << 20, 10, true);
+        assert_eq!(sizes(&mut sizing), [(20, 2), (80, 8), (320, 32)]);
+    }
+
+    #[test]
+    fn chunks_have_as_many_rows_as_come_out_in_time() {
+        let mut sizing = ChunkSizing::new(1000, 1 << 20, 10, false);
+        assert_eq!(sizing.grow().rows, 20);
+        sizing.note_output(20, OUTPUT_TIME / 100);
+        assert_eq!(sizing.grow().rows, 80);
+        sizing.note_output(80, OUTPUT_TIME * 2);
+        assert_eq!(sizing.grow().rows, 40);
+        sizing.note_output(40, OUTPUT_TIME * 40);
+        assert_eq!(sizing.grow().rows, 20);
+        sizing.note_output(20, Duration::ZERO);
+        assert_eq!(sizing.grow().rows, 80);
     }
 
     #[test]
     fn chunks_that_have_no_room_are_halved_until_the_host_answers() {
-        let mut sizing = ChunkSizing::new(1000, 1 << 20, None);
+        let mut sizing = ChunkSizing::new(1000, 1 << 20, 1000, false);
         assert!(sizing.halve(300) && sizing.is_memory_short());
         assert_eq!((sizing.grow().rows, sizing.grow().rows), (150, 150));
         assert!(sizing.halve(100));
@@ -164,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_chunk_waits_for_memory_once() {
-        let mut sizing = ChunkSizing::new(1000, 1 << 20, None);
+        let mut sizing = ChunkSizing::new(1000, 1 << 20, 1000, false);
         assert!(sizing.may_wait() && !sizing.may_wait());
         sizing.note_answered();
         assert!(sizing.may_wait());

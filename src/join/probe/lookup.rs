@@ -18,6 +18,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use tracing::{Instrument, trace_span};
@@ -66,10 +67,10 @@ impl ChunkLookups {
         metrics: JoinMetrics,
     ) -> Self {
         let chunk_rows = spec.most_chunk_rows(build);
-        let limited_batch = spec.fetch.is_some().then_some(spec.batch_size);
+        let bytes = spec.most_bytes(chunk_rows);
         Self {
             wanted: spec.wanted(build),
-            sizing: ChunkSizing::new(chunk_rows, spec.most_bytes(chunk_rows), limited_batch),
+            sizing: ChunkSizing::new(chunk_rows, bytes, spec.batch_size, spec.fetch.is_some()),
             is_answered: spec.fetch.is_none(),
             spec,
             gatherer,
@@ -166,6 +167,11 @@ impl ChunkLookups {
         }
         memory.keep_pairs(found.window.len * ProbeSpec::pair_bytes(build));
         Ok(Some(Chunk::new(batches, memory, found, self.wanted, table)))
+    }
+
+    /// Notes that all rows of a chunk were put out: of `rows` rows, in `time`.
+    pub fn note_output(&mut self, rows: usize, time: Duration) {
+        self.sizing.note_output(rows, time);
     }
 
     /// Lets go of the input and of the chunks on their way: nothing more is wanted.

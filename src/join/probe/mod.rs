@@ -13,9 +13,8 @@
 //! A device wants many keys at a time, so probe batches are gathered into chunks. The batches of a
 //! chunk are then resolved one by one, in order. A chunk ends at a number of rows or of bytes, or
 //! where the memory pool refuses more ([`memory`](super::memory)). While the device works on one
-//! chunk, the next is gathered and encoded. The first chunk is a quarter of a chunk. Where the join
-//! itself has a LIMIT it is a few batches, of which the answer is awaited. Each is larger than the
-//! one before.
+//! chunk, the next is gathered and encoded. The first chunk is small, and those after it grow as fast
+//! as their rows come out. Where the join itself has a LIMIT, the answer of the first is awaited.
 //!
 //! The states are here. Each of the two ways is a type of its own, and knows nothing of the other:
 //!
@@ -191,7 +190,10 @@ impl Probe {
             self.lookups.fetch_window(&build, &mut chunk, first).await?;
         }
         Ok(match self.output.emit(&build, &mut chunk)? {
-            None => ProbeState::Fetch(build),
+            None => {
+                self.lookups.note_output(chunk.rows, chunk.began.elapsed());
+                ProbeState::Fetch(build)
+            }
             Some(PushBatchStatus::Continue) => ProbeState::Emit(build, chunk),
             Some(PushBatchStatus::LimitReached) => ProbeState::Done,
         })

@@ -108,6 +108,7 @@ impl Phase {
             build: self.build,
             at: pairs.next_id(),
             partitions: None,
+            may_move_rows: false,
             reopen: None,
             partitioning: None,
             filters: None,
