@@ -466,6 +466,12 @@ impl<'a> Execution<'a> {
                     node.shown.begin(node.partition);
                     return Ok(Arc::new(OpenedJoin::Spilled(Spilled::new(node, inputs)?)));
                 }
+                Some(EarlierBuild::Shared) => {
+                    let reason = "a partition of a join was executed twice before all of its \
+                                  streams had ended: end one execution before the next, or plan \
+                                  the query twice";
+                    return Err(Arc::new(Error::Invalid(reason.to_owned())));
+                }
                 Some(EarlierBuild::Whole {
                     build: Side::Right,
                     partitioning,

@@ -35,6 +35,7 @@ impl OpenedJoin {
     /// Returns what another build of the same join must keep to.
     pub fn earlier(&self) -> EarlierBuild {
         match self {
+            OpenedJoin::Whole(join, _) if join.is_shared() => EarlierBuild::Shared,
             OpenedJoin::Whole(join, build) => EarlierBuild::Whole {
                 build: *build,
                 partitioning: join.partitioning(),

@@ -44,7 +44,7 @@ use crate::join::memory::{BuildMemory, filter_reservation};
 use crate::join::metrics::{BuildInput, JoinMetrics};
 use crate::join::side::Side;
 
-pub use prepared::PreparedJoin;
+pub use prepared::{PreparedJoin, Reread};
 
 use host_join::{HostPartitioning, Reopen, host_join, may_keep, may_repartition};
 use oriented::OrientedJoin;
@@ -97,6 +97,8 @@ pub enum EarlierBuild {
     },
     /// Both sides went to spill partitions.
     Spilled,
+    /// The streams took rows from all probe partitions. No other build can give them the same ones.
+    Shared,
 }
 
 impl JoinContext {
@@ -243,7 +245,7 @@ impl JoinPreparation {
             };
         }
         let shared = may_repartition(&self.oriented, &build, self.partitions);
-        let shared = shared.filter(|_| self.may_move_rows);
+        let shared = shared.filter(|_| self.may_move_rows && self.oriented.width() > 1);
         let streams = shared.unwrap_or(probe.len());
         let mut tried = Vec::new();
         loop {
@@ -256,12 +258,16 @@ impl JoinPreparation {
                     {
                         filters.drop_sets()?;
                     }
-                    let probe = match shared {
-                        Some(streams) => probe_queue::share(probe, streams),
-                        None => probe,
-                    };
-                    let reopen = self.reopen.clone().filter(|_| shared.is_none());
-                    return Ok(self.prepared(&placed, *built, probe, (self.at, reopen)));
+                    return Ok(match shared {
+                        Some(streams) => {
+                            let probe = probe_queue::share(probe, streams);
+                            self.prepared(&placed, *built, (probe, Reread::Shared), self.at)
+                        }
+                        None => {
+                            let again = Reread::of(self.reopen.clone());
+                            self.prepared(&placed, *built, (probe, again), self.at)
+                        }
+                    });
                 }
                 Err(reason) => reason,
             };
@@ -381,7 +387,7 @@ impl JoinPreparation {
                 part: Some(shard),
                 ..self.at
             };
-            self.prepared(&placed, *built, probe, (at, None))
+            self.prepared(&placed, *built, (probe, Reread::Never), at)
         });
         PreparedJoin::Sharded {
             joins: joins.collect(),
@@ -393,8 +399,8 @@ impl JoinPreparation {
         &self,
         placed: &Placed,
         built: BuildSide,
-        probe: Vec<SendableRecordBatchStream>,
-        (at, reopen): (BuildId, Option<Reopen>),
+        (probe, again): (Vec<SendableRecordBatchStream>, Reread),
+        at: BuildId,
     ) -> PreparedJoin {
         let spec = Arc::new(self.oriented.probe_spec(placed));
         let place = Place::Device(placed.device().clone());
@@ -404,7 +410,7 @@ impl JoinPreparation {
             spec,
             build: Arc::new(built),
             streams: streams.collect(),
-            reopen,
+            again,
             oriented: self.oriented.clone(),
             metrics: self.shown.metrics.clone(),
         }

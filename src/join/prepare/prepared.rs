@@ -35,8 +35,8 @@ pub enum PreparedJoin {
         build: Arc<BuildSide>,
         /// The probe side's streams, each to be taken once.
         streams: Vec<Mutex<Option<SendableRecordBatchStream>>>,
-        /// Opens partitions of the probe side again.
-        reopen: Option<Reopen>,
+        /// Says how a stream is read again.
+        again: Reread,
         /// The join, turned so that the build side is its left one.
         oriented: OrientedJoin,
         /// The node's metrics.
@@ -62,14 +62,42 @@ pub enum PreparedJoin {
     },
 }
 
+/// How a stream of a join on a device is read again.
+pub enum Reread {
+    /// Its partition of the probe side is opened again.
+    Reopen(Reopen),
+    /// Another build is needed.
+    Never,
+    /// Not at all: the streams share the rows of all probe partitions.
+    Shared,
+}
+
+impl Reread {
+    /// Returns that of streams with partitions of their own, which `reopen` opens again.
+    pub fn of(reopen: Option<Reopen>) -> Self {
+        reopen.map_or(Reread::Never, Reread::Reopen)
+    }
+}
+
 impl PreparedJoin {
     /// Returns whether each stream can be read more than once, by any number of consumers.
     pub fn can_be_read_again(&self) -> bool {
         match self {
-            PreparedJoin::Device { reopen, .. } => reopen.is_some(),
+            PreparedJoin::Device { again, .. } => matches!(again, Reread::Reopen(_)),
             PreparedJoin::Host { join, .. } => join.can_be_read_again(),
             PreparedJoin::Sharded { .. } => false,
         }
+    }
+
+    /// Returns whether the streams share the rows of all probe partitions.
+    pub fn is_shared(&self) -> bool {
+        matches!(
+            self,
+            PreparedJoin::Device {
+                again: Reread::Shared,
+                ..
+            }
+        )
     }
 
     /// Returns how the host partitioned the rows by their keys, if it did, and why it was the host.
@@ -109,7 +137,7 @@ impl PreparedJoin {
                 spec,
                 build,
                 streams,
-                reopen,
+                again,
                 oriented,
                 metrics,
             } => {
@@ -117,9 +145,9 @@ impl PreparedJoin {
                     let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
                     stream.take()
                 });
-                let stream = match (first, reopen) {
+                let stream = match (first, again) {
                     (Some(Some(stream)), _) => stream,
-                    (Some(None), Some(reopen)) => reopen(at)?,
+                    (Some(None), Reread::Reopen(reopen)) => reopen(at)?,
                     _ => return Ok(empty_stream(&spec.output.schema)),
                 };
                 let metrics = JoinMetrics::new(metrics, partition);

@@ -6,6 +6,7 @@
 //!  limits       rows that are read for a LIMIT
 //!  guards       a WHERE or a join that keeps an expression from rows on which it fails
 //!  executions   partitions with a context each, asked for late or again; copies of a node
+//!  shared       streams that share the rows of all probe partitions
 //!  waits        streams that are left in the middle of a poll, beside others that go on
 //! ```
 //!
@@ -18,4 +19,5 @@ mod guards;
 mod limits;
 mod order;
 mod sessions;
+mod shared;
 mod waits;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use datafusion::common::Result;
 use datafusion::datasource::MemTable;
 use datafusion::execution::SessionStateBuilder;
@@ -68,15 +68,19 @@ pub fn session(options: HortonConfig) -> SessionContext {
     horton_join::context(config().with_option_extension(options))
 }
 
-/// The same, where both sides of each join stay in partitions, as they are planned.
+/// The same as [`config`], where DataFusion repartitions both sides of all joins.
+pub fn repartitioning() -> SessionConfig {
+    let threshold = "datafusion.optimizer.hash_join_single_partition_threshold";
+    config()
+        .set_usize(threshold, 0)
+        .set_usize(&format!("{threshold}_rows"), 0)
+}
+
+/// A session of this crate where both sides of each join stay in partitions, as they are planned.
 pub fn partitioned(options: HortonConfig) -> SessionContext {
     side_by_side();
-    let threshold = "datafusion.optimizer.hash_join_single_partition_threshold";
-    let config = config()
-        .set_usize(threshold, 0)
-        .set_usize(&format!("{threshold}_rows"), 0);
     let builder = SessionStateBuilder::new()
-        .with_config(config.with_option_extension(options))
+        .with_config(repartitioning().with_option_extension(options))
         .with_default_features();
     let builder = keep_sides(horton_join::install(builder));
     SessionContext::new_with_state(builder.build())
@@ -112,7 +116,21 @@ pub fn ordered_table(session: &SessionContext, name: &str, columns: &[(&str, Vec
     session.register_table(name, table).unwrap();
 }
 
+/// Registers the same with all rows in the last of four partitions.
+pub fn skewed_table(session: &SessionContext, name: &str, columns: &[(&str, Vec<i64>)]) {
+    let (schema, partitions) = batches(columns);
+    let skewed = vec![vec![], vec![], vec![], partitions.concat()];
+    let table = MemTable::try_new(schema, skewed).unwrap();
+    session.register_table(name, Arc::new(table)).unwrap();
+}
+
 fn in_partitions(columns: &[(&str, Vec<i64>)]) -> MemTable {
+    let (schema, partitions) = batches(columns);
+    MemTable::try_new(schema, partitions).unwrap()
+}
+
+/// Returns columns of 64-bit integers as batches of 500 rows, by turns in four partitions.
+fn batches(columns: &[(&str, Vec<i64>)]) -> (SchemaRef, Vec<Vec<RecordBatch>>) {
     let fields = columns
         .iter()
         .map(|(name, _)| Field::new(*name, DataType::Int64, true));
@@ -127,7 +145,7 @@ fn in_partitions(columns: &[(&str, Vec<i64>)]) -> MemTable {
         let batch = RecordBatch::try_new(Arc::clone(&schema), arrays.collect());
         partitions[at % 4].push(batch.unwrap());
     }
-    MemTable::try_new(schema, partitions).unwrap()
+    (schema, partitions)
 }
 
 /// Runs statements whose rows nobody wants.
