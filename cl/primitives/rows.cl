@@ -2,11 +2,14 @@
 //
 //   numbers  2 0 MISS 2        set_bits     bits   101
 //                              gather_rows  column [a b c] ─▶ c a - c
+//                              gather_bits  bits [x y z] ─▶ z x - z
 //                              count_up     0 1 2 3
 //
 // set_bits looks at a word before it changes it where that costs less than an atomic: most rows are
 // visited again and again, and reading keeps the line shared. Bits are only ever set, so a late
-// look costs an atomic and no more. gather_rows moves a row's words in one go, whatever they are.
+// look costs an atomic and no more. gather_rows moves a row's words in one go, whatever they are. In
+// gather_bits a work-item makes a word: the bits of a column are few enough for the caches, and items
+// that set bits of the same word would need atomics.
 #ifndef MISS
 #error "MISS: no row"
 #endif
@@ -33,6 +36,20 @@ __kernel void gather_rows(__global const ELEMENT *column, __global const uint *r
                           __global ELEMENT *out, uint n) {
   const uint i = get_global_id(0);
   if (i < n) out[i] = column[rows[i]];
+}
+
+__kernel void gather_bits(__global const uint *bits, __global const uint *rows,
+                          __global uint *out, uint n) {
+  const uint word = get_global_id(0);
+  if (word >= (n + 31) / 32) return;
+  const uint first = word * 32;
+  const uint count = min(32u, n - first);
+  uint gathered = 0;
+  for (uint i = 0; i < count; i++) {
+    const uint row = rows[first + i];
+    gathered |= (bits[row / 32] >> (row % 32) & 1u) << i;
+  }
+  out[word] = gathered;
 }
 
 __kernel void count_up(__global uint *out, uint n) {

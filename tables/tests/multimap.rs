@@ -14,7 +14,7 @@ use horton_tables::table::multimap::direct::DirectTable;
 use horton_tables::table::multimap::pairs::{Matches, Pairs};
 use horton_tables::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
 use horton_tables::table::primitives::hash;
-use horton_tables::table::primitives::rows::{gather_rows, set_bits};
+use horton_tables::table::primitives::rows::{gather_bits, gather_rows, set_bits};
 use horton_tables_test_support::env::device;
 use horton_tables_test_support::tables::{bodies, distinct_keys, run};
 use rand_mt::Mt;
@@ -333,6 +333,17 @@ fn rows_set_their_bits_and_gather_columns_of_any_width() {
                 .collect();
             assert_eq!(queue.read(&out, out.len())?, wanted);
         }
+        let words = column[..777usize.div_ceil(32)].to_vec();
+        let device_bits = queue.buffer_from("bits", &words)?;
+        for n in [0, 1, 31, 32, 33, n] {
+            let mut wanted = vec![0u32; n.div_ceil(32)];
+            for (i, row) in rows[..n].iter().enumerate() {
+                wanted[i / 32] |= (words[*row as usize / 32] >> (row % 32) & 1) << (i % 32);
+            }
+            let out = gather_bits(queue, &device_bits, &device_rows, n)?;
+            assert_eq!(queue.read(&out, n.div_ceil(32))?, wanted);
+        }
+        assert!(gather_bits(queue, &device_bits, &device_rows, n + 1).is_err());
         assert!(gather_rows(queue, (&device_column, 0), &device_rows, n + 1).is_err());
         assert!(gather_rows(queue, (&device_column, 4), &device_rows, n).is_err());
         Ok(())

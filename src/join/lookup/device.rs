@@ -4,6 +4,7 @@
 //!  keys ─send─▶ values ─▶ pairs counted ─▶ result, with a first window ─▶ more windows
 //! ```
 
+use std::iter;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -13,6 +14,7 @@ use crate::error::{DeviceError, Result};
 use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::primitives::rows::set_bits;
 
+use super::columns::GatheredColumn;
 use super::result::{HostWords, LookupKind, LookupResult, PairCursor, Window, no_pairs_wanted};
 use super::table::JoinTable;
 
@@ -113,11 +115,13 @@ fn fetch_window(
         matches.write(queue, first, &pairs)?;
         (Some(pairs.probe), pairs.build)
     };
-    let mut wanted = Vec::with_capacity(table.columns.len() + 2);
+    let mut wanted = Vec::with_capacity(2 * table.columns.len() + 2);
     for column in &table.columns {
         let gathered = column.gather(queue, &build, len)?;
-        let words = gathered.len();
-        wanted.push(queue.begin_fetch(gathered, words)?);
+        for words in iter::once(gathered.words).chain(gathered.validity) {
+            let n = words.len();
+            wanted.push(queue.begin_fetch(words, n)?);
+        }
     }
     if build_rows {
         wanted.push(queue.begin_fetch(build, len)?);
@@ -126,19 +130,27 @@ fn fetch_window(
     if let Some(probe) = probe {
         wanted.push(queue.begin_fetch(probe, len)?);
     }
-    let mut columns = queue.end_fetches(wanted)?;
-    let mut last_if = |is_there: bool| {
-        if is_there {
-            columns.pop().map(HostWords::Staged)
-        } else {
-            None
-        }
+    let mut fetched = queue.end_fetches(wanted)?.into_iter();
+    let lost = || DeviceError::Internal("a gathered column was lost".to_owned());
+    let mut columns = Vec::with_capacity(table.columns.len());
+    for column in &table.columns {
+        columns.push(GatheredColumn {
+            words: fetched.next().ok_or_else(lost)?,
+            validity: match column.validity {
+                Some(_) => Some(fetched.next().ok_or_else(lost)?),
+                None => None,
+            },
+        });
+    }
+    let mut next_if = |is_there: bool| {
+        let next = if is_there { fetched.next() } else { None };
+        next.map(HostWords::Staged)
     };
     let window = Window {
         first,
         len,
-        probe: last_if(brings_probe),
-        build: last_if(build_rows),
+        build: next_if(build_rows),
+        probe: next_if(brings_probe),
         columns,
     };
     for numbers in [&window.probe, &window.build].into_iter().flatten() {

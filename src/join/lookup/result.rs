@@ -20,6 +20,8 @@ use futures::future::BoxFuture;
 use crate::device::{Answer, Staging};
 use crate::error::{DeviceError, Result};
 
+use super::columns::GatheredColumn;
+
 /// 32-bit words on their way to or from a lookup.
 #[derive(Debug)]
 pub enum HostWords {
@@ -129,8 +131,8 @@ pub struct Window {
     pub probe: Option<HostWords>,
     /// Their build rows, if wanted.
     pub build: Option<HostWords>,
-    /// Values of each column that the table gathers, in 32-bit words.
-    pub columns: Vec<Staging<u32>>,
+    /// Values of each column that the table gathers.
+    pub columns: Vec<GatheredColumn<Staging<u32>>>,
 }
 
 impl Window {

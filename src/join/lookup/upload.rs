@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use arrow::array::{Array, ArrayData, ArrayRef};
+use arrow::array::{Array, ArrayData, ArrayRef, BooleanBufferBuilder};
 
 use tracing::{Instrument, trace_span};
 
@@ -182,11 +182,62 @@ pub async fn send_column(
     let (Some(first), Some(log_words)) = (arrays.first(), log_words(arrays)) else {
         return Ok(None);
     };
+    let send = |content| send_content(table, content, (arrays, width), metrics);
+    let words = send(Content::Values { log_words }).await?;
+    let validity = if arrays.iter().any(|array| array.null_count() > 0) {
+        Some(send(Content::Validity).await?)
+    } else {
+        None
+    };
+    Ok(Some(DeviceColumn {
+        source,
+        data_type: first.data_type().clone(),
+        log_words,
+        words,
+        validity,
+    }))
+}
+
+/// What a device has of a column.
+#[derive(Debug, Clone, Copy)]
+enum Content {
+    /// The values, each of `1 << log_words` words.
+    Values { log_words: u32 },
+    /// A bit for each row, 32 rows per word.
+    Validity,
+}
+
+impl Content {
+    /// Returns the words of `rows` rows.
+    fn words(self, rows: usize) -> usize {
+        match self {
+            Content::Values { log_words } => rows << log_words,
+            Content::Validity => rows.div_ceil(32),
+        }
+    }
+
+    /// Writes what a part's one column has.
+    fn write(self, part: &Morsel, out: &mut [u8]) {
+        let _work = trace_span!("copy column").entered();
+        match self {
+            Content::Values { log_words } => copy_values(part, 4 << log_words, out),
+            Content::Validity => copy_validity(part, out),
+        }
+    }
+}
+
+/// Sends `content` of the column of `arrays` to the device of `table`, `width` parts at a time.
+async fn send_content(
+    table: &JoinTable,
+    content: Content,
+    (arrays, width): (&[ArrayRef], usize),
+    metrics: &JoinMetrics,
+) -> Result<Arc<Buffer<u32>>> {
     let rows: usize = arrays.iter().map(|array| array.len()).sum();
     let limit = table.memory_limit.min(table.device.budget().limit()) / 8 * 7;
     let words = table.device.run(move |queue| {
         queue.limit_memory(limit);
-        queue.allocate_table("a build column", rows << log_words)
+        queue.allocate_table("a build column", content.words(rows))
     });
     let wait = trace_span!("wait for device memory", row = "waits");
     let words = Arc::new(words.instrument(wait).await?.value);
@@ -198,10 +249,11 @@ pub async fn send_column(
         async move {
             let sent = {
                 let permit = upload_permit(&device).await?;
-                let mut staging =
-                    permit.staging::<u32>("a build column", part.rows << log_words)?;
-                copy_values(&part, 4 << log_words, staging.bytes_mut());
-                let at = part.first_row << log_words;
+                let n = content.words(part.rows);
+                let mut staging = permit.staging::<u32>("a build column", n)?;
+                content.write(&part, staging.bytes_mut());
+                debug_assert_eq!(part.first_row % 32, 0, "parts begin with a word of bits");
+                let at = content.words(part.first_row);
                 device.run(move |queue| {
                     let _permit = permit;
                     queue.send_to(&words, at, staging)
@@ -213,17 +265,11 @@ pub async fn send_column(
         }
     };
     map_parallel(parts(&batches), width, send).await?;
-    Ok(Some(DeviceColumn {
-        source,
-        data_type: first.data_type().clone(),
-        log_words,
-        words,
-    }))
+    Ok(words)
 }
 
 /// Copies the values of a part's one column, `width` bytes each.
 fn copy_values(part: &Morsel, width: usize, out: &mut [u8]) {
-    let _work = trace_span!("copy column").entered();
     let mut rest = out;
     for column in part.columns.iter().flatten() {
         let data = column.to_data();
@@ -234,7 +280,22 @@ fn copy_values(part: &Morsel, width: usize, out: &mut [u8]) {
     }
 }
 
-/// Returns the bytes of the values of an array without NULLs, `width` each.
+/// Writes a bit for each row of a part's one column: whether it has a value.
+fn copy_validity(part: &Morsel, out: &mut [u8]) {
+    let mut bits = BooleanBufferBuilder::new(part.rows);
+    for column in part.columns.iter().flatten() {
+        match column.nulls() {
+            Some(nulls) => bits.append_buffer(nulls.inner()),
+            None => bits.append_n(column.len(), true),
+        }
+    }
+    let bits = bits.as_slice();
+    let (to, rest) = out.split_at_mut(bits.len());
+    to.copy_from_slice(bits);
+    rest.fill(0);
+}
+
+/// Returns the bytes of the values of an array, `width` each. Those of NULLs are whatever they are.
 fn value_bytes(data: &ArrayData, width: usize) -> &[u8] {
     let from = data.offset() * width;
     let bytes = data.buffers().first().map_or(&[][..], |b| b.as_slice());

@@ -154,25 +154,18 @@ impl HostPartitioning {
         if may_keep(oriented, build, probes, partitions) && has_room_by_part(build) {
             return HostPartitioning::Keep;
         }
-        match may_repartition(oriented, build, partitions) {
-            Some(partitions) => HostPartitioning::Repartition(partitions),
-            None => HostPartitioning::Collect,
+        let options = &oriented.context().session_config().options().optimizer;
+        let Some(partitions) = partitions.filter(|n| may_partition(oriented, build) && *n > 1)
+        else {
+            return HostPartitioning::Collect;
+        };
+        let pool = oriented.context().memory_pool();
+        let is_limited = !matches!(pool.memory_limit(), MemoryLimit::Infinite);
+        if is_limited || !options.repartition_joins {
+            return HostPartitioning::Collect;
         }
+        HostPartitioning::Repartition(partitions)
     }
-}
-
-/// Returns the partitions to which the rows of both sides may go, of those that there are: some if
-/// `build` is large, if the session repartitions joins, and if its memory has no limit.
-pub fn may_repartition(
-    oriented: &OrientedJoin,
-    build: &BuildBatches,
-    partitions: Option<usize>,
-) -> Option<usize> {
-    let partitions = partitions.filter(|n| may_partition(oriented, build) && *n > 1)?;
-    let options = &oriented.context().session_config().options().optimizer;
-    let pool = oriented.context().memory_pool();
-    let is_limited = !matches!(pool.memory_limit(), MemoryLimit::Infinite);
-    (!is_limited && options.repartition_joins).then_some(partitions)
 }
 
 /// Returns whether the host would join `build` in several partitions.

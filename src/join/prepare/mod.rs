@@ -16,9 +16,9 @@ pub mod host_join;
 pub mod oriented;
 mod placement;
 mod prepared;
-mod probe_queue;
 pub mod reserved_pool;
 pub mod shards;
+mod shared_inputs;
 
 use std::sync::{Arc, Mutex};
 
@@ -46,7 +46,7 @@ use crate::join::side::Side;
 
 pub use prepared::{PreparedJoin, Reread};
 
-use host_join::{HostPartitioning, Reopen, host_join, may_keep, may_repartition};
+use host_join::{HostPartitioning, Reopen, host_join, may_keep};
 use oriented::OrientedJoin;
 use placement::place;
 use shards::{Shards, can_shard};
@@ -244,8 +244,7 @@ impl JoinPreparation {
                 Err(build) => build,
             };
         }
-        let shared = may_repartition(&self.oriented, &build, self.partitions);
-        let shared = shared.filter(|_| self.may_move_rows && self.oriented.width() > 1);
+        let shared = self.partitions.filter(|n| self.may_share_probe(*n));
         let streams = shared.unwrap_or(probe.len());
         let mut tried = Vec::new();
         loop {
@@ -260,7 +259,7 @@ impl JoinPreparation {
                     }
                     return Ok(match shared {
                         Some(streams) => {
-                            let probe = probe_queue::share(probe, streams);
+                            let probe = shared_inputs::share(probe, streams);
                             self.prepared(&placed, *built, (probe, Reread::Shared), self.at)
                         }
                         None => {
@@ -284,6 +283,16 @@ impl JoinPreparation {
             }
             return self.on_host(build, probe, reason);
         }
+    }
+
+    /// Returns whether `streams` streams may share the batches of all probe partitions.
+    fn may_share_probe(&self, streams: usize) -> bool {
+        let join = self.oriented.join();
+        let is_wanted = self.may_move_rows && streams > 1 && self.oriented.width() > 1;
+        is_wanted
+            && join.fetch().is_none()
+            && !join.null_aware
+            && !join.right().boundedness().is_unbounded()
     }
 
     /// Builds the rows of `build`, whose memory the caller keeps, on the device of `placed`.

@@ -231,8 +231,8 @@ impl Chunk {
             pairs.build = rows.map(|row| BuildRow(*row)).collect();
         }
         if taken > 0 {
-            for (column, words) in columns.iter().zip(&window.columns) {
-                let values = column.array(words.bytes(), from, taken)?;
+            for (column, gathered) in columns.iter().zip(&window.columns) {
+                let values = column.array(gathered, from, taken)?;
                 pairs.gathered.insert(column.source, values);
             }
         }

@@ -26,7 +26,7 @@ use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::multimap::{HashIndex, IndexConfig, IndexKind};
 use crate::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
 use crate::table::primitives::hash::jenkins;
-use crate::table::primitives::rows::{gather_rows, set_bits};
+use crate::table::primitives::rows::{gather_bits, gather_rows, set_bits};
 
 /// Distinct keys of most cases.
 const KEYS: u32 = 4096;
@@ -252,7 +252,15 @@ impl Case {
             let wrong = differences(&gathered, &expected);
             self.right(queue, "gathered words", wrong, expected.len())?;
         }
-        Ok(())
+
+        let bits: Vec<u32> = (0..all.div_ceil(32) as u32).map(jenkins).collect();
+        let on_device = queue.buffer_from("self-test bits", &bits)?;
+        let gathered = gather_bits(queue, &on_device, rows, n)?;
+        let gathered = queue.read(&gathered, n.div_ceil(32))?;
+        let is_wrong =
+            |(i, row): &(usize, &u32)| is_set(&gathered, *i) != is_set(&bits, **row as usize);
+        let wrong = expected.iter().enumerate().filter(is_wrong).count();
+        self.right(queue, "gathered bits", wrong, n)
     }
 
     /// Checks that the table has about the load `load_factor`.

@@ -3,6 +3,7 @@
 //! ```text
 //!  numbers  2 0 MISS 2        set_bits     bits   101
 //!                             gather_rows  column [a b c] ─▶ c a - c
+//!                             gather_bits  bits [x y z] ─▶ z x - z
 //!                             count_up     0 1 2 3
 //! ```
 
@@ -86,6 +87,31 @@ pub fn gather_rows(
     ];
     let program = program(queue, log_words)?;
     queue.launch(&program, "gather_rows", (n, GROUP), &args)?;
+    Ok(out)
+}
+
+/// Returns the bits of `bits` at the first `n` of `rows`, 32 per word and the first lowest. The rest
+/// of the last word is 0. Every row must have its bit: that of row `r` is bit `r % 32` of word
+/// `r / 32`.
+///
+/// # Errors
+/// [`Error::Invalid`] if there are fewer rows; [`Error::DeviceMemory`], OpenCL's own.
+pub fn gather_bits(
+    queue: &mut Queue,
+    bits: &Buffer<u32>,
+    rows: &Buffer<u32>,
+    n: usize,
+) -> Result<Buffer<u32>> {
+    check(rows, n)?;
+    let words = n.div_ceil(32);
+    let out = queue.allocate("gathered bits", words)?;
+    let args = [
+        Arg::Words(bits),
+        Arg::Words(rows),
+        Arg::Words(&out),
+        Arg::U32(n as u32),
+    ];
+    queue.launch(&program(queue, 0)?, "gather_bits", (words, GROUP), &args)?;
     Ok(out)
 }
 

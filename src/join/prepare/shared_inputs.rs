@@ -1,0 +1,189 @@
+//! The partitions of the probe side, whose batches any probe stream may take.
+//!
+//! ```text
+//!  partition 0  [ ]                      stream 0 ─ its own has ended ──┐
+//!  partition 1  [ ][ ][ ][ ][ ]  ◀────── stream 1                       │
+//!       ▲                                                               │
+//!       └───────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! The partitions of a scan can differ much: statistics and filters may leave the row groups of a few
+//! partitions only. If each stream probed one partition, a few streams would also aggregate and sort
+//! whatever the join returns, while the other cores wait. `HashJoinExec` avoids that as it
+//! repartitions both sides by the keys. A table that all streams look up needs no such partitions. So
+//! a stream reads its own partition, and then those of others (work stealing).
+//!
+//! A stream may be left in the middle of a poll. So none holds a partition for longer than a call of
+//! `poll_next`, and all that wait for a partition are woken when it has something. A `RepartitionExec`
+//! with round robin, or a channel, has each batch pass from task to task: in memory, joins of even
+//! partitions took a third longer with a channel (docs/notes.md).
+//!
+//! Source: Leis et al., "Morsel-driven parallelism", SIGMOD 2014, section 3, for the stealing.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use arrow::array::RecordBatch;
+use datafusion::common::exec_err;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+use futures::stream::poll_fn;
+
+/// Returns `streams` streams that share the batches of `partitions`: each is in one of them. An error
+/// of a partition is one of all streams that come to read it.
+pub fn share(
+    partitions: Vec<SendableRecordBatchStream>,
+    streams: usize,
+) -> Vec<SendableRecordBatchStream> {
+    let Some(schema) = partitions.first().map(|partition| partition.schema()) else {
+        return Vec::new();
+    };
+    let inputs: Vec<SharedInput> = partitions.into_iter().map(SharedInput::new).collect();
+    let inputs = Arc::new(inputs);
+    let stream = |own| {
+        let inputs = Arc::clone(&inputs);
+        let batches = poll_fn(move |cx| poll_any(&inputs, own, cx));
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), batches)) as _
+    };
+    (0..streams).map(stream).collect()
+}
+
+/// Returns the next batch of `inputs` for the stream that reads input `own` first. There may be fewer
+/// inputs.
+fn poll_any(
+    inputs: &[SharedInput],
+    own: usize,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<RecordBatch>>> {
+    if let Some(input) = inputs.get(own) {
+        match input.poll_next(cx) {
+            Poll::Ready(None) => {}
+            next => return next,
+        }
+    }
+    let after = own.min(inputs.len());
+    let mut is_any_pending = false;
+    for input in inputs[after..].iter().chain(&inputs[..after]) {
+        match input.poll_next(cx) {
+            Poll::Ready(None) => {}
+            Poll::Pending => is_any_pending = true,
+            batch => return batch,
+        }
+    }
+    if is_any_pending {
+        Poll::Pending
+    } else {
+        Poll::Ready(None)
+    }
+}
+
+/// One partition of the probe side.
+struct SharedInput {
+    state: Mutex<InputState>,
+    waiting: Arc<Waiting>,
+}
+
+/// ```text
+///  Open ── ended ──▶ Ended
+///    └── error ──▶ Failed
+/// ```
+enum InputState {
+    Open(SendableRecordBatchStream),
+    Ended,
+    Failed(Arc<DataFusionError>),
+}
+
+impl SharedInput {
+    fn new(partition: SendableRecordBatchStream) -> Self {
+        Self {
+            state: Mutex::new(InputState::Open(partition)),
+            waiting: Arc::default(),
+        }
+    }
+
+    /// Returns the next batch. It is pending, too, while another stream polls the partition. Whoever
+    /// is told so is woken.
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
+        // Before the attempt: whoever holds the partition wakes those that are noted by its end.
+        self.waiting.note(cx.waker());
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::WouldBlock) => return Poll::Pending,
+            Err(TryLockError::Poisoned(_)) => {
+                return Poll::Ready(Some(exec_err!("a partition of the probe side panicked")));
+            }
+        };
+        let next = state.poll_next(&self.waiting);
+        drop(state);
+        if next.is_ready() {
+            self.waiting.forget(cx.waker());
+            self.waiting.wake_all();
+        }
+        next
+    }
+}
+
+impl InputState {
+    fn poll_next(&mut self, waiting: &Arc<Waiting>) -> Poll<Option<Result<RecordBatch>>> {
+        let partition = match self {
+            InputState::Open(partition) => partition,
+            InputState::Ended => return Poll::Ready(None),
+            InputState::Failed(error) => {
+                let error = DataFusionError::Shared(Arc::clone(error));
+                return Poll::Ready(Some(Err(error)));
+            }
+        };
+        let waker = Waker::from(Arc::clone(waiting));
+        match partition.poll_next_unpin(&mut Context::from_waker(&waker)) {
+            Poll::Ready(Some(Err(error))) => {
+                let error = Arc::new(error);
+                *self = InputState::Failed(Arc::clone(&error));
+                Poll::Ready(Some(Err(DataFusionError::Shared(error))))
+            }
+            Poll::Ready(None) => {
+                *self = InputState::Ended;
+                Poll::Ready(None)
+            }
+            next => next,
+        }
+    }
+}
+
+/// The tasks that wait for a partition. A partition has one waker, which wakes all of them: the one
+/// that polled last may be left.
+#[derive(Default)]
+struct Waiting(Mutex<Vec<Waker>>);
+
+impl Waiting {
+    fn note(&self, waker: &Waker) {
+        let mut noted = self.noted();
+        if !noted.iter().any(|other| other.will_wake(waker)) {
+            noted.push(waker.clone());
+        }
+    }
+
+    fn forget(&self, waker: &Waker) {
+        self.noted().retain(|other| !other.will_wake(waker));
+    }
+
+    fn wake_all(&self) {
+        let all = std::mem::take(&mut *self.noted());
+        all.into_iter().for_each(Waker::wake);
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Vec<Waker>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        self.wake_all();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.wake_all();
+    }
+}
