@@ -1,36 +1,34 @@
 //! The sizes of the chunks of one probe stream.
 //!
 //! ```text
-//!  two batches ─▶ 4 times as many ─▶ … ─▶ rows_max
-//!     ▲                 │ its rows took 40 ms on the host
-//!     └── rows of 10 ms ┘
+//!  four batches ─▶ rows of 10 ms ─▶ rows of 10 ms ─▶ …      from four batches up to rows_max
+//!                      ▲ as long as the rows of the last chunk took to come out
+//!  LIMIT           at most 4 times as many as before
 //!  the device has no room for a chunk of n rows ─▶ n / 2 ─▶ … ─▶ CHUNK_ROWS_MIN, then the host
 //!  the host answers now ─▶ rows_max again
 //! ```
 //!
-//! The first chunk is small, so that the device has work while the second one is gathered. Under a
-//! LIMIT the first rows may be all that is wanted.
-//!
 //! All rows of a chunk come out of the stream that gathered it. Where an aggregate above takes a
 //! microsecond for each row, a stream with a million rows would go on for a second after the others
 //! have ended. So a chunk has no more rows than the stream and what is above it take in a short
-//! time. The device looks small chunks up faster than that.
+//! time. A device takes a hundredth of that for a chunk, however small.
+//!
+//! Under a LIMIT the first rows may be all that is wanted, so that chunks grow slowly.
 
 use std::time::Duration;
 
 /// Output batches that have as many rows as the first chunk. Under a LIMIT it has no more batches,
 /// either.
-const FIRST_BATCHES: usize = 2;
+const FIRST_BATCHES: usize = 4;
 
-/// The time in which the rows of a chunk are to come out of the stream. What a device spends on a
-/// chunk regardless of its rows is a hundredth of it.
+/// The time in which the rows of a chunk are to come out of the stream.
 const OUTPUT_TIME: Duration = Duration::from_millis(10);
 
 /// Batches of any chunk, at most: filters leave few rows of each.
 const CHUNK_BATCHES_MAX: usize = 1024;
 
-/// The factor by which a chunk is larger than the one before.
-const CHUNK_GROWTH_FACTOR: usize = 4;
+/// The factor by which a chunk is larger than the one before under a LIMIT, at most.
+const LIMIT_GROWTH: usize = 4;
 
 /// Rows of a chunk that is not split again if the device has no room for it: the host answers.
 const CHUNK_ROWS_MIN: usize = 64;
@@ -51,6 +49,8 @@ pub struct ChunkSizing {
     rows_max: usize,
     /// Rows of the first chunk. No chunk has fewer because of the time that rows take.
     first_rows: usize,
+    /// The factor by which a chunk may be larger than the one before.
+    growth: usize,
     /// Bytes of a chunk's batches, at most, unless it has one only.
     pub bytes_max: usize,
     /// Bytes of the last batch.
@@ -66,45 +66,40 @@ impl ChunkSizing {
     /// Returns the sizes of chunks of up to `rows_max` rows, whose batches have up to `bytes_max`
     /// bytes. Output batches have `batch_rows` rows. `is_limited` says whether the join has a LIMIT.
     pub fn new(rows_max: usize, bytes_max: usize, batch_rows: usize, is_limited: bool) -> Self {
-        let first_rows = rows_max
-            .min(batch_rows.saturating_mul(FIRST_BATCHES))
-            .max(1);
+        let first_rows = rows_max.min(batch_rows.saturating_mul(FIRST_BATCHES));
+        let (growth, batches) = match is_limited {
+            true => (LIMIT_GROWTH, FIRST_BATCHES),
+            false => (usize::MAX, CHUNK_BATCHES_MAX),
+        };
+        let rows = first_rows.max(1);
         Self {
             rows_max,
             first_rows,
+            growth,
             bytes_max,
             last_batch_bytes: 0,
-            next: ChunkSize {
-                rows: first_rows,
-                batches: if is_limited {
-                    FIRST_BATCHES
-                } else {
-                    CHUNK_BATCHES_MAX
-                },
-            },
+            next: ChunkSize { rows, batches },
             is_memory_short: false,
             has_waited: false,
         }
     }
 
-    /// Returns the size of the next chunk; the one after it may be larger.
-    pub fn grow(&mut self) -> ChunkSize {
+    /// Returns the size of the next chunk; the one after it may have more batches.
+    pub fn next(&mut self) -> ChunkSize {
         let size = self.next;
         debug_assert!(size.rows <= self.rows_max.max(1), "{size:?}");
-        let grown = |most: usize, limit: usize| CHUNK_GROWTH_FACTOR.saturating_mul(most).min(limit);
-        self.next = ChunkSize {
-            rows: grown(size.rows, self.rows_max).max(1),
-            batches: grown(size.batches, CHUNK_BATCHES_MAX),
-        };
+        let grown = size.batches.saturating_mul(self.growth);
+        self.next.batches = grown.min(CHUNK_BATCHES_MAX);
         size
     }
 
-    /// Notes that a chunk of `rows` rows was put out in `time`: the next one has at most as many as
-    /// come out in [`OUTPUT_TIME`].
+    /// Notes that all rows of a chunk of `rows` rows came out in `time`: the next chunk has as many
+    /// as come out in [`OUTPUT_TIME`].
     pub fn note_output(&mut self, rows: usize, time: Duration) {
         let in_time = rows as u128 * OUTPUT_TIME.as_nanos() / time.as_nanos().max(1);
         let in_time = usize::try_from(in_time).unwrap_or(usize::MAX);
-        self.next.rows = self.next.rows.min(in_time.max(self.first_rows));
+        let grown = in_time.min(rows.saturating_mul(self.growth));
+        self.next.rows = grown.max(self.first_rows).min(self.rows_max).max(1);
     }
 
     /// Returns whether the device has had no room for a chunk.
@@ -150,52 +145,51 @@ impl ChunkSizing {
 mod tests {
     use super::*;
 
-    fn sizes(sizing: &mut ChunkSizing) -> [(usize, usize); 3] {
-        [(); 3].map(|()| {
-            let size = sizing.grow();
-            (size.rows, size.batches)
-        })
-    }
-
-    #[test]
-    fn chunks_grow_up_to_the_most_rows() {
-        let mut sizing = ChunkSizing::new(100, 1 << 20, 10, false);
-        let batches = CHUNK_BATCHES_MAX;
-        let grown = [(20, batches), (80, batches), (100, batches)];
-        assert_eq!(sizes(&mut sizing), grown);
-    }
-
-    #[test]
-    fn under_a_limit_the_first_chunk_has_a_few_batches() {
-        let mut sizing = ChunkSizing::new(1000, 1 << 20, 10, true);
-        assert_eq!(sizes(&mut sizing), [(20, 2), (80, 8), (320, 32)]);
-    }
-
     #[test]
     fn chunks_have_as_many_rows_as_come_out_in_time() {
         let mut sizing = ChunkSizing::new(1000, 1 << 20, 10, false);
-        assert_eq!(sizing.grow().rows, 20);
-        sizing.note_output(20, OUTPUT_TIME / 100);
-        assert_eq!(sizing.grow().rows, 80);
-        sizing.note_output(80, OUTPUT_TIME * 2);
-        assert_eq!(sizing.grow().rows, 40);
-        sizing.note_output(40, OUTPUT_TIME * 40);
-        assert_eq!(sizing.grow().rows, 20);
-        sizing.note_output(20, Duration::ZERO);
-        assert_eq!(sizing.grow().rows, 80);
+        let first = ChunkSize {
+            rows: 40,
+            batches: CHUNK_BATCHES_MAX,
+        };
+        assert_eq!([sizing.next(), sizing.next()], [first; 2]);
+        let after = [
+            (40, OUTPUT_TIME / 4, 160),
+            (160, OUTPUT_TIME / 4, 640),
+            (640, OUTPUT_TIME * 2, 320),
+            (320, OUTPUT_TIME * 50, 40),
+            (40, Duration::ZERO, 1000),
+        ];
+        for (rows, time, next) in after {
+            sizing.note_output(rows, time);
+            assert_eq!(sizing.next().rows, next);
+        }
+    }
+
+    #[test]
+    fn under_a_limit_chunks_grow_slowly() {
+        let mut sizing = ChunkSizing::new(1000, 1 << 20, 10, true);
+        let mut sizes = Vec::new();
+        for _ in 0..4 {
+            let size = sizing.next();
+            sizes.push((size.rows, size.batches));
+            sizing.note_output(size.rows, Duration::ZERO);
+        }
+        assert_eq!(sizes, [(40, 4), (160, 16), (640, 64), (1000, 256)]);
     }
 
     #[test]
     fn chunks_that_have_no_room_are_halved_until_the_host_answers() {
         let mut sizing = ChunkSizing::new(1000, 1 << 20, 1000, false);
         assert!(sizing.halve(300) && sizing.is_memory_short());
-        assert_eq!((sizing.grow().rows, sizing.grow().rows), (150, 150));
+        sizing.note_output(150, Duration::ZERO);
+        assert_eq!((sizing.next().rows, sizing.next().rows), (150, 150));
         assert!(sizing.halve(100));
-        assert_eq!(sizing.grow().rows, CHUNK_ROWS_MIN);
+        assert_eq!(sizing.next().rows, CHUNK_ROWS_MIN);
         assert!(!sizing.halve(CHUNK_ROWS_MIN));
         sizing.reset(1000);
         assert!(!sizing.is_memory_short());
-        assert_eq!(sizing.grow().rows, 1000);
+        assert_eq!(sizing.next().rows, 1000);
     }
 
     #[test]

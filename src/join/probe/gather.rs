@@ -114,7 +114,7 @@ impl ChunkGatherer {
         sizing: &mut ChunkSizing,
         is_idle: bool,
     ) -> Result<Option<GatheredBatches>> {
-        let size = sizing.grow();
+        let size = sizing.next();
         let memory = self.memory.for_chunk();
         let mut gathered = GatheredBatches::new(memory, sizing.bytes_max, row_bytes(build));
         while gathered.rows < size.rows && gathered.batches.len() < size.batches {

@@ -379,6 +379,8 @@ impl Runner {
             )
         };
         let kept = consumer::read(&plan, allows, || session.task_ctx(), seed).await;
+        // The plan may be run once more below.
+        let again = drawn.again();
         let kept = kept.map_err(|how| shown(&how))?;
         outcome.misread = 1;
         outcome.dropped = kept.dropped();
@@ -403,7 +405,7 @@ impl Runner {
                 return Err(shown(&how));
             }
         }
-        match drawn.again() {
+        match again {
             0 => Ok(()),
             again => Err(shown(&format!("{again} values drawn again"))),
         }

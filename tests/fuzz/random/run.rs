@@ -16,12 +16,13 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool, UnboundedMemoryPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect_partitioned};
 use datafusion::prelude::SessionConfig;
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 use horton_join::HostReason;
-use horton_join::config::OnDeviceError;
+use horton_join::config::{HortonConfig, OnDeviceError};
 use horton_join::device::Device;
 use horton_test_support::handed_out::handed_out;
 use horton_test_support::internals::{Readiness, finished, supported};
@@ -370,8 +371,9 @@ impl Worker {
         let limit = case.table.device_limit;
         let has_neighbour = limit > 0 && !seed.is_multiple_of(3);
         let _neighbour = has_neighbour.then(|| Neighbour::on(&self.device, limit, seed));
-        let repartitions = matches!(case.mode, Mode::Kept | Mode::Repartitioned);
-        // A RepartitionExec gives each partition out once.
+        let repartitions =
+            matches!(case.mode, Mode::Kept | Mode::Repartitioned) || would_repartition(case);
+        // A RepartitionExec gives each partition out once, and so does a join in its place.
         let allows = Allows {
             again: !repartitions,
             copies: true,
@@ -417,9 +419,8 @@ impl Worker {
         case: &Case,
         on_error: OnDeviceError,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let planned = Arc::new(inputs.planned(case)?);
         let config = config(case, on_error);
-        Ok(Arc::new(HortonJoinExec::new(planned, config)))
+        Ok(Arc::new(node(inputs.planned(case)?, case, config)?))
     }
 
     /// Runs the join over scans that get the build side's keys.
@@ -442,7 +443,7 @@ impl Worker {
             return Ok(Filtered::No);
         };
         let config = config(case, OnDeviceError::Error);
-        let join = HortonJoinExec::new(Arc::new(stock), config.clone());
+        let join = node(stock, case, config.clone())?;
         let plan = handed_out(Arc::new(join), &config)?;
         let found = match self.run_limited(limited, &plan, case) {
             Err(error) if is_exhausted(case, &error) => {
@@ -557,4 +558,20 @@ impl Worker {
 pub fn is_exhausted(case: &Case, error: &DataFusionError) -> bool {
     let limited = case.pool_limit > 0 || case.table.device_limit > 0;
     limited && matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
+}
+
+/// Returns whether DataFusion would repartition both sides of a join whose sides are open here.
+fn would_repartition(case: &Case) -> bool {
+    matches!(case.mode, Mode::Open { .. }) && case.host_splits
+}
+
+/// Returns the node of the join `planned`. Probe streams share their rows on a device if DataFusion
+/// would repartition them.
+fn node(planned: HashJoinExec, case: &Case, config: HortonConfig) -> Result<HortonJoinExec> {
+    if !would_repartition(case) {
+        return Ok(HortonJoinExec::new(Arc::new(planned), config));
+    }
+    let mode = PartitionMode::Partitioned;
+    let planned = planned.builder().with_partition_mode(mode).build()?;
+    HortonJoinExec::open(&planned, config)
 }

@@ -8,7 +8,7 @@ use arrow::array::{
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Int64Type};
+use arrow::datatypes::{DataType, Field, Int64Type, TimeUnit};
 use datafusion::common::JoinType;
 
 use horton_test_support::env::small;
@@ -134,6 +134,69 @@ fn different_dictionaries_bring_each_value_once() {
 fn fixed_binaries_of_many_batches_are_carried() {
     for nested in nestings() {
         check(case(nested(fixed_binaries(dictionary(0)))), 0);
+    }
+}
+
+/// Numbers of `ROWS` rows as `data_type`; some have none, and all do from row 1000 up to row 2000.
+fn numbers(data_type: &DataType) -> ArrayRef {
+    let number = |row: usize| {
+        let is_null = row % 7 == 3 || (1000..2000).contains(&row);
+        (!is_null).then_some((row * 31 % 9000) as i32)
+    };
+    cast(&Int32Array::from_iter((0..ROWS).map(number)), data_type).unwrap()
+}
+
+#[test]
+fn columns_with_nulls_are_gathered_on_the_device() {
+    let types = [
+        DataType::Int32,
+        DataType::Date32,
+        DataType::Int64,
+        DataType::Float64,
+        DataType::Timestamp(TimeUnit::Microsecond, None),
+        DataType::Decimal128(20, 2),
+        // The host's: too wide, too narrow.
+        DataType::Decimal256(40, 2),
+        DataType::Int16,
+        DataType::Boolean,
+    ];
+    for (i, data_type) in types.iter().enumerate() {
+        let mut case = case(numbers(data_type));
+        // Slices that begin with any bit of a byte; chunks and windows that do.
+        case.build = case.build.in_batches_of(13);
+        case.config.chunk_rows = 1100;
+        case.batch_size = 97;
+        for join_type in WITH_BUILD_ROWS {
+            case.join_type = join_type;
+            assert!(case.check().count() > 0, "{case}");
+        }
+        case.join_type = JoinType::Inner;
+        let with = case.check().metric("kernel_launches");
+        case.projection = Some(vec![0, 2]);
+        let without = case.check().metric("kernel_launches");
+        assert_eq!(
+            with > without,
+            i < 6,
+            "{with} and {without} launches: {case}"
+        );
+    }
+}
+
+/// A key of many pairs, whose windows begin with any row.
+#[test]
+fn columns_with_nulls_come_in_windows() {
+    let keys: Vec<Option<i64>> = (0..ROWS).map(|row| Some(row as i64 / 1500)).collect();
+    let columns = vec![("k", ints(&keys)), ("c", numbers(&DataType::Int64))];
+    let probe = Side::new(vec![(
+        "k",
+        ints(&[Some(1), Some(0), None, Some(2), Some(1)]),
+    )]);
+    let mut case = Case::new(Side::new(columns).in_batches_of(77), probe);
+    case.batch_size = 61;
+    case.config.chunk_rows = 20;
+    for join_type in [JoinType::Inner, JoinType::Right] {
+        case.join_type = join_type;
+        assert!(case.check().count() > 5000, "{case}");
     }
 }
 

@@ -191,6 +191,8 @@ fn a_probe_chunk_over_the_device_limit_is_split() {
         for join_type in JOIN_TYPES {
             let mut case = Case {
                 join_type,
+                // Chunks begin with a few output batches.
+                batch_size: right.len(),
                 ..Case::new(build.clone(), probe.clone())
             };
             // Not `check`, which would take the lock again.
