@@ -7,9 +7,9 @@
 //
 // set_bits looks at a word before it changes it where that costs less than an atomic: most rows are
 // visited again and again, and reading keeps the line shared. Bits are only ever set, so a late
-// look costs an atomic and no more. gather_rows moves a row's words in one go, whatever they are. In
-// gather_bits a work-item makes a word: the bits of a column are few enough for the caches, and items
-// that set bits of the same word would need atomics.
+// look costs an atomic and no more. gather_rows moves a row's words in one go, whatever they are.
+// In gather_bits a work-item makes a word: the bits of a column are few enough for the caches, and
+// items that set bits of the same word would need atomics.
 #ifndef MISS
 #error "MISS: no row"
 #endif

@@ -72,7 +72,6 @@ use super::stream::with_stack;
 /// See also: [`Decision`], and the metrics of `EXPLAIN ANALYZE`.
 pub struct HortonJoinExec {
     pub(super) stock: Arc<HashJoinExec>,
-    /// The mode in which DataFusion planned the join, before its sides were opened.
     planned_mode: PartitionMode,
     pub(super) config: HortonConfig,
     /// Metrics, and what was decided.
@@ -161,6 +160,11 @@ impl HortonJoinExec {
     /// Returns the `HashJoinExec` that this join stands for.
     pub fn stock(&self) -> &Arc<HashJoinExec> {
         &self.stock
+    }
+
+    /// Returns the mode in which DataFusion planned the join, before its sides were opened.
+    pub fn planned_mode(&self) -> PartitionMode {
+        self.planned_mode
     }
 
     /// Returns what was decided of its builds when it ran last; nothing before it was executed.

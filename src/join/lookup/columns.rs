@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!  batches  [a b] [c - e]  ─▶  device: a b c d e        rows numbered through, 32-bit words
-//!                                      1 1 1 0 1        validity, if there are NULLs: 32 rows per word
+//!                                      1 1 1 0 1        32 rows per word, if there are NULLs
 //!  build rows of pairs  4 0 3  ─gather_rows─▶  e a d    ─▶ host, in order
 //!                              ─gather_bits─▶  1 1 0
 //! ```
 //!
 //! The build rows of a probe chunk are random, and so is every access to their columns. A GPU hides
-//! the latency of such accesses, a host core waits for each. Fixed-width columns of 4, 8 or 16 bytes
-//! per value qualify; others are gathered by the host. String views have 16 bytes, too, but a wrong
-//! one would point anywhere. To check it takes the access that was to be saved.
+//! the latency of such accesses, a host core waits for each. Fixed-width columns of 4, 8 or 16
+//! bytes per value qualify; others are gathered by the host. String views have 16 bytes, too, but a
+//! wrong one would point anywhere. To check it takes the access that was to be saved.
 
 use std::sync::Arc;
 

@@ -7,16 +7,16 @@
 //!       └───────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The partitions of a scan can differ much: statistics and filters may leave the row groups of a few
-//! partitions only. If each stream probed one partition, a few streams would also aggregate and sort
-//! whatever the join returns, while the other cores wait. `HashJoinExec` avoids that as it
-//! repartitions both sides by the keys. A table that all streams look up needs no such partitions. So
-//! a stream reads its own partition, and then those of others (work stealing).
+//! The partitions of a scan can differ much: statistics and filters may leave the row groups of a
+//! few partitions only. If each stream probed one partition, a few streams would also aggregate and
+//! sort whatever the join returns, while the other cores wait. `HashJoinExec` avoids that as it
+//! repartitions both sides by the keys. A table that all streams look up needs no such partitions.
+//! So a stream reads its own partition, and then those of others (work stealing).
 //!
-//! A stream may be left in the middle of a poll. So none holds a partition for longer than a call of
-//! `poll_next`, and all that wait for a partition are woken when it has something. A `RepartitionExec`
-//! with round robin, or a channel, has each batch pass from task to task: in memory, joins of even
-//! partitions took a third longer with a channel (docs/notes.md).
+//! A stream may be left in the middle of a poll. So none holds a partition for longer than a call
+//! of `poll_next`, and all that wait for a partition are woken when it has something. A
+//! `RepartitionExec` with round robin, or a channel, hands each batch from task to task. That costs
+//! where partitions are even, and here nothing is handed over then.
 //!
 //! Source: Leis et al., "Morsel-driven parallelism", SIGMOD 2014, section 3, for the stealing.
 
@@ -31,8 +31,8 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use futures::stream::poll_fn;
 
-/// Returns `streams` streams that share the batches of `partitions`: each is in one of them. An error
-/// of a partition is one of all streams that come to read it.
+/// Returns `streams` streams that share the batches of `partitions`: each is in one of them. An
+/// error of a partition is one of all streams that come to read it.
 pub fn share(
     partitions: Vec<SendableRecordBatchStream>,
     streams: usize,
@@ -50,8 +50,8 @@ pub fn share(
     (0..streams).map(stream).collect()
 }
 
-/// Returns the next batch of `inputs` for the stream that reads input `own` first. There may be fewer
-/// inputs.
+/// Returns the next batch of `inputs` for the stream that reads input `own` first. There may be
+/// fewer inputs.
 fn poll_any(
     inputs: &[SharedInput],
     own: usize,
@@ -103,8 +103,8 @@ impl SharedInput {
         }
     }
 
-    /// Returns the next batch. It is pending, too, while another stream polls the partition. Whoever
-    /// is told so is woken.
+    /// Returns the next batch. It is pending, too, while another stream polls the partition.
+    /// Whoever is told so is woken.
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
         // Before the attempt: whoever holds the partition wakes those that are noted by its end.
         self.waiting.note(cx.waker());
@@ -185,5 +185,132 @@ impl Wake for Waiting {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.wake_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use arrow::datatypes::Schema;
+
+    use super::*;
+
+    /// A task that counts how often it is woken.
+    #[derive(Default)]
+    struct Task(AtomicUsize);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Task {
+        fn poll(
+            self: &Arc<Self>,
+            stream: &mut SendableRecordBatchStream,
+        ) -> Poll<Option<Result<RecordBatch>>> {
+            let waker = Waker::from(Arc::clone(self));
+            stream.poll_next_unpin(&mut Context::from_waker(&waker))
+        }
+
+        fn woken(&self) -> usize {
+            self.0.swap(0, Ordering::SeqCst)
+        }
+    }
+
+    fn batch() -> RecordBatch {
+        RecordBatch::new_empty(Arc::new(Schema::empty()))
+    }
+
+    fn stream(
+        poll: impl FnMut(&mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> + Send + 'static,
+    ) -> SendableRecordBatchStream {
+        let schema = Arc::new(Schema::empty());
+        Box::pin(RecordBatchStreamAdapter::new(schema, poll_fn(poll)))
+    }
+
+    /// A partition that waits until its waker is taken and woken, and then has a batch.
+    fn waiting() -> (Arc<Mutex<Option<Waker>>>, SendableRecordBatchStream) {
+        let waits: Arc<Mutex<Option<Waker>>> = Arc::default();
+        let (noted, mut is_first) = (Arc::clone(&waits), true);
+        let partition = stream(move |cx| {
+            if std::mem::take(&mut is_first) || noted.lock().unwrap().is_some() {
+                *noted.lock().unwrap() = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            is_first = true;
+            Poll::Ready(Some(Ok(batch())))
+        });
+        (waits, partition)
+    }
+
+    #[test]
+    fn all_that_wait_for_a_partition_are_woken_whoever_polled_last() {
+        let (waits, partition) = waiting();
+        let mut streams = share(vec![partition], 3);
+        let tasks = [(); 3].map(|()| Arc::<Task>::default());
+        for (task, stream) in tasks.iter().zip(&mut streams) {
+            assert!(task.poll(stream).is_pending());
+        }
+        waits.lock().unwrap().take().unwrap().wake();
+        assert!(tasks.iter().all(|task| task.woken() == 1));
+        // The last one is left. The first one finds the batch, and all others hear of it.
+        assert!(tasks[1].poll(&mut streams[1]).is_ready());
+        assert!(tasks[0].poll(&mut streams[0]).is_pending());
+        waits.lock().unwrap().take().unwrap().wake();
+        assert_eq!(tasks[0].woken(), 1);
+    }
+
+    #[test]
+    fn a_stream_that_finds_a_partition_in_use_is_woken_when_it_is_not() {
+        let other: Arc<Mutex<Option<SendableRecordBatchStream>>> = Arc::default();
+        let task = Arc::<Task>::default();
+        let (inner, waits) = (Arc::clone(&other), Arc::clone(&task));
+        let partition = stream(move |_| {
+            let mut stream = inner.lock().unwrap();
+            assert!(waits.poll(stream.as_mut().unwrap()).is_pending());
+            Poll::Ready(Some(Ok(batch())))
+        });
+        let mut streams = share(vec![partition], 2);
+        *other.lock().unwrap() = streams.pop();
+        assert!(Arc::<Task>::default().poll(&mut streams[0]).is_ready());
+        assert_eq!(task.woken(), 1);
+    }
+
+    #[test]
+    fn a_stream_waits_for_its_own_partition_before_it_takes_from_others() {
+        let (waits, own) = waiting();
+        let other = stream(|_| Poll::Ready(Some(Ok(batch()))));
+        let mut streams = share(vec![own, other], 2);
+        let task = Arc::<Task>::default();
+        assert!(task.poll(&mut streams[0]).is_pending());
+        waits.lock().unwrap().take().unwrap().wake();
+        assert!(task.poll(&mut streams[0]).is_ready());
+        assert!(task.poll(&mut streams[1]).is_ready());
+    }
+
+    #[test]
+    fn an_error_and_a_panic_of_a_partition_reach_all_streams() {
+        let task = Arc::<Task>::default();
+        let mut once = Some(());
+        let failing = stream(move |_| {
+            once.take().expect("not polled after its error");
+            Poll::Ready(Some(exec_err!("no such file")))
+        });
+        for mut stream in share(vec![failing], 3) {
+            let Poll::Ready(Some(Err(error))) = task.poll(&mut stream) else {
+                panic!("no error");
+            };
+            assert!(error.to_string().contains("no such file"), "{error}");
+        }
+        let mut streams = share(vec![stream(|_| panic!("of a partition"))], 2);
+        assert!(catch_unwind(AssertUnwindSafe(|| task.poll(&mut streams[0]))).is_err());
+        let Poll::Ready(Some(Err(error))) = task.poll(&mut streams[1]) else {
+            panic!("no error");
+        };
+        assert!(error.to_string().contains("panicked"), "{error}");
     }
 }

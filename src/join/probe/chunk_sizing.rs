@@ -9,7 +9,7 @@
 //! ```
 //!
 //! All rows of a chunk come out of the stream that gathered it. Where an aggregate above takes a
-//! microsecond for each row, a stream with a million rows would go on for a second after the others
+//! microsecond for each row, a million rows keep one stream busy for a second after the others
 //! have ended. So a chunk has no more rows than the stream and what is above it take in a short
 //! time. A device takes a hundredth of that for a chunk, however small.
 //!
@@ -64,7 +64,8 @@ pub struct ChunkSizing {
 
 impl ChunkSizing {
     /// Returns the sizes of chunks of up to `rows_max` rows, whose batches have up to `bytes_max`
-    /// bytes. Output batches have `batch_rows` rows. `is_limited` says whether the join has a LIMIT.
+    /// bytes. Output batches have `batch_rows` rows. `is_limited` says whether the join has a
+    /// LIMIT.
     pub fn new(rows_max: usize, bytes_max: usize, batch_rows: usize, is_limited: bool) -> Self {
         let first_rows = rows_max.min(batch_rows.saturating_mul(FIRST_BATCHES));
         let (growth, batches) = match is_limited {

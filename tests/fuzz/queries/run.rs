@@ -20,13 +20,16 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::UnboundedMemoryPool;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
-use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode,
+};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
 use futures::future::try_join_all;
+use horton_join::HortonJoinExec;
 use horton_join::config::{Enabled, Filters, HortonConfig, Knobs};
 use horton_test_support::plans::{keep_sides, nodes};
 use horton_test_support::promises;
@@ -361,7 +364,7 @@ impl Runner {
                 )
             }
             false => {
-                let again = runs_again(&plan);
+                let again = runs_again(&plan, options.on_device);
                 (
                     plan,
                     Allows {
@@ -556,10 +559,12 @@ fn count(batches: &[RecordBatch]) -> usize {
 }
 
 /// Returns whether partitions of `plan` may be asked for twice: by all of its nodes. A repartition
-/// gives each out once, those of a scan share a queue of files, and DataFusion's joins count those
-/// that ended.
-fn runs_again(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    scans_of_files(plan) == 0
+/// gives each out once, and so does a join on a device in the place of one. Those of a scan share a
+/// queue of files, and DataFusion's joins count those that ended.
+fn runs_again(plan: &Arc<dyn ExecutionPlan>, on_device: bool) -> bool {
+    let shares = |join: &HortonJoinExec| join.planned_mode() == PartitionMode::Partitioned;
+    !(on_device && HortonJoinExec::all_in(plan).into_iter().any(shares))
+        && scans_of_files(plan) == 0
         && nodes::<RepartitionExec>(plan).is_empty()
         && nodes::<HashJoinExec>(plan).is_empty()
         && nodes::<NestedLoopJoinExec>(plan).is_empty()

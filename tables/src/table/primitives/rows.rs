@@ -90,8 +90,8 @@ pub fn gather_rows(
     Ok(out)
 }
 
-/// Returns the bits of `bits` at the first `n` of `rows`, 32 per word and the first lowest. The rest
-/// of the last word is 0. Every row must have its bit: that of row `r` is bit `r % 32` of word
+/// Returns the bits of `bits` at the first `n` of `rows`, 32 per word and the first lowest. The
+/// rest of the last word is 0. Every row must have its bit: that of row `r` is bit `r % 32` of word
 /// `r / 32`.
 ///
 /// # Errors
