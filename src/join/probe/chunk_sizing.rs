@@ -68,9 +68,10 @@ impl ChunkSizing {
     /// LIMIT.
     pub fn new(rows_max: usize, bytes_max: usize, batch_rows: usize, is_limited: bool) -> Self {
         let first_rows = rows_max.min(batch_rows.saturating_mul(FIRST_BATCHES));
-        let (growth, batches) = match is_limited {
-            true => (LIMIT_GROWTH, FIRST_BATCHES),
-            false => (usize::MAX, CHUNK_BATCHES_MAX),
+        let (growth, batches) = if is_limited {
+            (LIMIT_GROWTH, FIRST_BATCHES)
+        } else {
+            (usize::MAX, CHUNK_BATCHES_MAX)
         };
         let rows = first_rows.max(1);
         Self {
