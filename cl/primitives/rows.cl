@@ -1,8 +1,8 @@
 // What is done with lists of row numbers.
 //
 //   numbers  2 0 MISS 2        set_bits     bits   101
-//                              gather_rows  column [a b c] ─▶ c a - c
-//                              gather_bits  bits [x y z] ─▶ z x - z
+//                              gather_rows  column [a b c] at 2 0 2 ─▶ c a c
+//                              gather_bits  bits [x y z] at 2 0 2 ─▶ z x z
 //                              count_up     0 1 2 3
 //
 // set_bits looks at a word before it changes it where that costs less than an atomic: most rows are

@@ -303,14 +303,14 @@ impl HortonJoinExec {
 
     /// Returns whether rows of one probe partition may come out of another output partition. They
     /// may where DataFusion planned to repartition both sides: nobody can know the rows of a
-    /// partition then, or read them twice. Where `probe` is hashed already, it may repartition
-    /// nothing.
+    /// partition then, or read them twice. Where `probe` is partitioned by some keys already, it
+    /// may repartition nothing.
     pub(super) fn may_move_probe_rows(&self, probe: Side) -> bool {
-        let is_hashed = matches!(
+        let is_by_keys = matches!(
             self.input(probe).output_partitioning(),
-            Partitioning::Hash(..)
+            Partitioning::Hash(..) | Partitioning::Range(..)
         );
-        self.is_open() && self.planned_mode == PartitionMode::Partitioned && !is_hashed
+        self.is_open() && self.planned_mode == PartitionMode::Partitioned && !is_by_keys
     }
 
     pub(super) fn input(&self, side: Side) -> &Arc<dyn ExecutionPlan> {

@@ -434,6 +434,8 @@ impl<'a> Execution<'a> {
     /// Begins to prepare the join of a round of partitions that were asked for before. It is the
     /// first round's, if that is there and its streams can be read again. Else it is built again in
     /// the same way, and filters let all rows through from then on.
+    ///
+    /// The join fails if streams of the first round share the rows of the probe side.
     fn begin_again(self, before: Again, run: &Arc<Run>) -> Result<SharedJoin> {
         let builds = Side::BOTH.map(|side| self.rebuild(0, Sides::Fixed(side)));
         let [left, right] = builds;
@@ -467,9 +469,9 @@ impl<'a> Execution<'a> {
                     return Ok(Arc::new(OpenedJoin::Spilled(Spilled::new(node, inputs)?)));
                 }
                 Some(EarlierBuild::Shared) => {
-                    let reason = "a partition of a join was executed twice before all of its \
-                                  streams had ended: end one execution before the next, or plan \
-                                  the query twice";
+                    let reason = "a partition of a join was executed twice, and not all partitions \
+                                  of the first execution were read to their ends: do that, or \
+                                  execute what reset_plan_states makes of the plan";
                     return Err(Arc::new(Error::Invalid(reason.to_owned())));
                 }
                 Some(EarlierBuild::Whole {

@@ -27,6 +27,9 @@
 //! its partitions would have other rows. A round goes with its last stream, although others may go
 //! on.
 //!
+//! Streams that share the rows of all probe partitions had rows that no other build can tell. So a
+//! second round is an error there. Below `HashJoinExec` a `RepartitionExec` would panic.
+//!
 //! Filters are objects of the plan, so those of one build must not meet another's rows
 //! ([`publisher`](crate::join::dynamic_filter::publisher)).
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  Device    a probe stream per partition of the probe side ─▶ rows      again, if it is reopened
+//!            streams that share all of its partitions ─▶ rows            once
 //!  Sharded   the same on each of several devices ─▶ merged ─▶ rows       once
 //!  Host      DataFusion's own join ─▶ rows                               again, as it allows
 //! ```

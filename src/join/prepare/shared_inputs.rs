@@ -20,11 +20,13 @@
 //!
 //! Source: Leis et al., "Morsel-driven parallelism", SIGMOD 2014, section 3, for the stealing.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use arrow::array::RecordBatch;
-use datafusion::common::exec_err;
+use datafusion::common::exec_datafusion_err;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -58,7 +60,7 @@ fn poll_any(
     cx: &mut Context<'_>,
 ) -> Poll<Option<Result<RecordBatch>>> {
     if let Some(input) = inputs.get(own) {
-        match input.poll_next(cx) {
+        match input.poll_next(own, cx) {
             Poll::Ready(None) => {}
             next => return next,
         }
@@ -66,7 +68,7 @@ fn poll_any(
     let after = own.min(inputs.len());
     let mut is_any_pending = false;
     for input in inputs[after..].iter().chain(&inputs[..after]) {
-        match input.poll_next(cx) {
+        match input.poll_next(own, cx) {
             Poll::Ready(None) => {}
             Poll::Pending => is_any_pending = true,
             batch => return batch,
@@ -83,11 +85,13 @@ fn poll_any(
 struct SharedInput {
     state: Mutex<InputState>,
     waiting: Arc<Waiting>,
+    /// True once it has ended. Idle streams ask all partitions for each batch of the last one.
+    has_ended: AtomicBool,
 }
 
 /// ```text
 ///  Open ── ended ──▶ Ended
-///    └── error ──▶ Failed
+///    └── error, panic ──▶ Failed
 /// ```
 enum InputState {
     Open(SendableRecordBatchStream),
@@ -100,28 +104,41 @@ impl SharedInput {
         Self {
             state: Mutex::new(InputState::Open(partition)),
             waiting: Arc::default(),
+            has_ended: AtomicBool::new(false),
         }
     }
 
-    /// Returns the next batch. It is pending, too, while another stream polls the partition.
-    /// Whoever is told so is woken.
-    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
+    /// Returns the next batch for stream `stream`. It is pending, too, while another stream polls
+    /// the partition. Who is told so is woken.
+    fn poll_next(&self, stream: usize, cx: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
+        if self.has_ended.load(Ordering::Acquire) {
+            return Poll::Ready(None);
+        }
         // Before the attempt: whoever holds the partition wakes those that are noted by its end.
-        self.waiting.note(cx.waker());
+        self.waiting.note(stream, cx.waker());
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::WouldBlock) => return Poll::Pending,
-            Err(TryLockError::Poisoned(_)) => {
-                return Poll::Ready(Some(exec_err!("a partition of the probe side panicked")));
-            }
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
         };
-        let next = state.poll_next(&self.waiting);
+        let wakes = self.waiting.wakes();
+        let next = catch_unwind(AssertUnwindSafe(|| state.poll_next(&self.waiting)));
+        if next.is_err() {
+            let error = exec_datafusion_err!("a partition of the probe side panicked");
+            *state = InputState::Failed(Arc::new(error));
+        }
+        self.has_ended
+            .store(matches!(*state, InputState::Ended), Ordering::Release);
         drop(state);
-        if next.is_ready() {
-            self.waiting.forget(cx.waker());
+        let is_pending = matches!(next, Ok(Poll::Pending));
+        if !is_pending {
+            self.waiting.forget(stream);
+        }
+        // A wake in the meantime did not reach those that were noted after it.
+        if !is_pending || self.waiting.wakes() != wakes {
             self.waiting.wake_all();
         }
-        next
+        next.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 
@@ -151,29 +168,45 @@ impl InputState {
     }
 }
 
-/// The tasks that wait for a partition. A partition has one waker, which wakes all of them: the one
-/// that polled last may be left.
+/// The streams that wait for a partition. A partition has one waker, which wakes all of them: the
+/// one that polled last may be left.
 #[derive(Default)]
-struct Waiting(Mutex<Vec<Waker>>);
+struct Waiting(Mutex<Noted>);
+
+#[derive(Default)]
+struct Noted {
+    /// Streams by number, each once. Several can be of one task.
+    streams: Vec<(usize, Waker)>,
+    /// Number of times that all were woken.
+    wakes: usize,
+}
 
 impl Waiting {
-    fn note(&self, waker: &Waker) {
+    fn note(&self, stream: usize, waker: &Waker) {
         let mut noted = self.noted();
-        if !noted.iter().any(|other| other.will_wake(waker)) {
-            noted.push(waker.clone());
+        match noted.streams.iter_mut().find(|(of, _)| *of == stream) {
+            Some((_, last)) => last.clone_from(waker),
+            None => noted.streams.push((stream, waker.clone())),
         }
     }
 
-    fn forget(&self, waker: &Waker) {
-        self.noted().retain(|other| !other.will_wake(waker));
+    fn forget(&self, stream: usize) {
+        self.noted().streams.retain(|(of, _)| *of != stream);
+    }
+
+    fn wakes(&self) -> usize {
+        self.noted().wakes
     }
 
     fn wake_all(&self) {
-        let all = std::mem::take(&mut *self.noted());
-        all.into_iter().for_each(Waker::wake);
+        let mut noted = self.noted();
+        noted.wakes = noted.wakes.wrapping_add(1);
+        let all = std::mem::take(&mut noted.streams);
+        drop(noted);
+        all.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
-    fn noted(&self) -> MutexGuard<'_, Vec<Waker>> {
+    fn noted(&self) -> MutexGuard<'_, Noted> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -190,10 +223,10 @@ impl Wake for Waiting {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     use arrow::datatypes::Schema;
+    use datafusion::common::exec_err;
 
     use super::*;
 
@@ -277,6 +310,54 @@ mod tests {
         let mut streams = share(vec![partition], 2);
         *other.lock().unwrap() = streams.pop();
         assert!(Arc::<Task>::default().poll(&mut streams[0]).is_ready());
+        assert_eq!(task.woken(), 1);
+    }
+
+    /// The partition wakes while it is polled, before another stream finds it in use.
+    #[test]
+    fn a_stream_that_comes_after_a_wake_is_woken_with_the_others() {
+        let other: Arc<Mutex<Option<SendableRecordBatchStream>>> = Arc::default();
+        let task = Arc::<Task>::default();
+        let (inner, waits) = (Arc::clone(&other), Arc::clone(&task));
+        let partition = stream(move |cx| {
+            cx.waker().wake_by_ref();
+            let mut stream = inner.lock().unwrap();
+            assert!(waits.poll(stream.as_mut().unwrap()).is_pending());
+            Poll::Pending
+        });
+        let mut streams = share(vec![partition], 2);
+        *other.lock().unwrap() = streams.pop();
+        assert!(Arc::<Task>::default().poll(&mut streams[0]).is_pending());
+        assert_eq!(task.woken(), 1);
+    }
+
+    #[test]
+    fn two_streams_of_one_task_wait_for_themselves() {
+        let (waits, partition) = waiting();
+        let mut streams = share(vec![partition], 2);
+        let task = Arc::<Task>::default();
+        assert!(task.poll(&mut streams[0]).is_pending());
+        // The value is there, and its wake is still to come.
+        let waker = waits.lock().unwrap().take().unwrap();
+        assert!(task.poll(&mut streams[1]).is_ready());
+        assert_eq!(task.woken(), 1);
+        waker.wake();
+    }
+
+    #[test]
+    fn a_panic_wakes_those_that_wait() {
+        let other: Arc<Mutex<Option<SendableRecordBatchStream>>> = Arc::default();
+        let task = Arc::<Task>::default();
+        let (inner, waits) = (Arc::clone(&other), Arc::clone(&task));
+        let partition = stream(move |_| {
+            let mut stream = inner.lock().unwrap().take().unwrap();
+            assert!(waits.poll(&mut stream).is_pending());
+            panic!("of a partition")
+        });
+        let mut streams = share(vec![partition], 2);
+        *other.lock().unwrap() = streams.pop();
+        let first = Arc::<Task>::default();
+        assert!(catch_unwind(AssertUnwindSafe(|| first.poll(&mut streams[0]))).is_err());
         assert_eq!(task.woken(), 1);
     }
 

@@ -10,8 +10,8 @@
 //!
 //! All rows of a chunk come out of the stream that gathered it. Where an aggregate above takes a
 //! microsecond for each row, a million rows keep one stream busy for a second after the others
-//! have ended. So a chunk has no more rows than the stream and what is above it take in a short
-//! time. A device takes a hundredth of that for a chunk, however small.
+//! have ended. So a chunk beyond the first ones has no more rows than the stream, and what is above
+//! it, take in a short time. A device takes a hundredth of that for a chunk, however small.
 //!
 //! Under a LIMIT the first rows may be all that is wanted, so that chunks grow slowly.
 

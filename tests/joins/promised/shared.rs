@@ -1,11 +1,11 @@
 //! Streams that share the batches of all probe partitions.
 //!
 //! ```text
-//!  probe side   [ ] [ ] [ ] [all rows]  ─▶ queue ─▶ four streams with rows
+//!  probe side   [ ] [ ] [ ] [all rows]  ─▶ four streams with rows
 //! ```
 //!
 //! Joins on a device do so where DataFusion would have repartitioned both sides
-//! (`join/prepare/probe_queue.rs`). A consumer may read their streams one after the other, leave
+//! (`join/prepare/shared_inputs.rs`). A consumer may read their streams one after the other, leave
 //! some, or drop them.
 
 use std::sync::Arc;
@@ -39,7 +39,7 @@ const QUERIES: [&str; 7] = [
 /// A session with a small table, and a large one that is in one partition.
 fn filled(config: SessionConfig) -> SessionContext {
     let mut horton = At::Device.options();
-    // Filters would leave no rows of some partitions for the queue.
+    // Filters would leave few rows to share.
     horton.filters = Filters::Off;
     let builder = SessionStateBuilder::new()
         .with_config(config.with_option_extension(horton))
@@ -204,7 +204,7 @@ async fn executions_that_overlap_fail_and_those_that_follow_do_not() {
     let (first, second) = futures::future::join(first, second).await;
     assert!(sorted(&first.unwrap().concat()) == expected);
     let error = second.unwrap_err().to_string();
-    assert!(error.contains("executed twice"), "{error}");
+    assert!(error.contains("was executed twice"), "{error}");
     let third = streams(&session, &plan).into_iter();
     let third = try_join_all(third.map(|stream| stream.try_collect::<Vec<_>>()));
     assert!(sorted(&third.await.unwrap().concat()) == expected);

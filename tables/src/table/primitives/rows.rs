@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  numbers  2 0 MISS 2        set_bits     bits   101
-//!                             gather_rows  column [a b c] ─▶ c a - c
-//!                             gather_bits  bits [x y z] ─▶ z x - z
+//!                             gather_rows  column [a b c] at 2 0 2 ─▶ c a c
+//!                             gather_bits  bits [x y z] at 2 0 2 ─▶ z x z
 //!                             count_up     0 1 2 3
 //! ```
 
