@@ -257,16 +257,11 @@ impl JoinPreparation {
                     {
                         filters.drop_sets()?;
                     }
-                    return Ok(match shared {
-                        Some(streams) => {
-                            let probe = shared_inputs::share(probe, streams);
-                            self.prepared(&placed, *built, (probe, Reread::Shared), self.at)
-                        }
-                        None => {
-                            let again = Reread::of(self.reopen.clone());
-                            self.prepared(&placed, *built, (probe, again), self.at)
-                        }
-                    });
+                    let probe = match shared {
+                        Some(n) => (shared_inputs::share(probe, n), Reread::Shared),
+                        None => (probe, Reread::of(self.reopen.clone())),
+                    };
+                    return Ok(self.prepared(&placed, *built, probe, self.at));
                 }
                 Err(reason) => reason,
             };

@@ -18,7 +18,6 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
 };
 use datafusion::prelude::SessionContext;
-use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 use horton_test_support::plans::{nodes, sorted};
@@ -64,14 +63,6 @@ async fn expected(sql: &str) -> Vec<String> {
 
 fn partitions(plan: &Arc<dyn ExecutionPlan>) -> usize {
     plan.output_partitioning().partition_count()
-}
-
-/// Reads all streams side by side.
-async fn read(streams: Vec<SendableRecordBatchStream>) -> Result<Vec<RecordBatch>> {
-    let tasks = streams
-        .into_iter()
-        .map(|stream| async { tokio::spawn(stream.try_collect::<Vec<_>>()).await.unwrap() });
-    Ok(try_join_all(tasks).await?.concat())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,11 +6,14 @@ use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use datafusion::common::Result;
 use datafusion::datasource::MemTable;
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext, col};
+use futures::TryStreamExt;
+use futures::future::try_join_all;
 use horton_join::config::{Enabled, HortonConfig, Knobs};
 use horton_test_support::env::asked;
 use horton_test_support::plans::{keep_sides, launches};
@@ -186,4 +189,12 @@ pub fn first_column(batches: &[RecordBatch]) -> Vec<i64> {
             .to_vec()
     };
     batches.iter().flat_map(column).collect()
+}
+
+/// Reads all streams side by side.
+pub async fn read(streams: Vec<SendableRecordBatchStream>) -> Result<Vec<RecordBatch>> {
+    let tasks = streams
+        .into_iter()
+        .map(|stream| async { tokio::spawn(stream.try_collect::<Vec<_>>()).await.unwrap() });
+    Ok(try_join_all(tasks).await?.concat())
 }

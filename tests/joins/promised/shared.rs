@@ -15,7 +15,7 @@ use datafusion::common::Result;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use futures::future::{join_all, try_join_all};
+use futures::future::join_all;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 use horton_join::config::Filters;
@@ -91,15 +91,8 @@ async fn rows_are_those_of_other_joins() {
     for sql in QUERIES {
         let expected = expected(sql).await;
         let (session, plan) = planned(sql).await;
-        let tasks = streams(&session, &plan).into_iter();
-        let tasks = tasks.map(|stream| tokio::spawn(stream.try_collect::<Vec<_>>()));
-        let rows: Vec<Vec<RecordBatch>> = try_join_all(tasks)
-            .await
-            .unwrap()
-            .into_iter()
-            .collect::<Result<_>>()
-            .unwrap();
-        assert!(sorted(&rows.concat()) == expected, "{sql}");
+        let rows = read(streams(&session, &plan)).await.unwrap();
+        assert!(sorted(&rows) == expected, "{sql}");
         assert!(built_left(&plan), "{sql}");
         At::Device.assert_launched(&plan);
     }
@@ -195,19 +188,12 @@ async fn executions_that_overlap_fail_and_those_that_follow_do_not() {
     let (session, plan) = planned(sql).await;
     let first = streams(&session, &plan);
     let second = streams(&session, &plan);
-    let [first, second] = [first, second].map(|streams| async {
-        let tasks = streams
-            .into_iter()
-            .map(|stream| stream.try_collect::<Vec<_>>());
-        try_join_all(tasks).await
-    });
-    let (first, second) = futures::future::join(first, second).await;
-    assert!(sorted(&first.unwrap().concat()) == expected);
+    let (first, second) = futures::future::join(read(first), read(second)).await;
+    assert!(sorted(&first.unwrap()) == expected);
     let error = second.unwrap_err().to_string();
     assert!(error.contains("was executed twice"), "{error}");
-    let third = streams(&session, &plan).into_iter();
-    let third = try_join_all(third.map(|stream| stream.try_collect::<Vec<_>>()));
-    assert!(sorted(&third.await.unwrap().concat()) == expected);
+    let third = read(streams(&session, &plan)).await;
+    assert!(sorted(&third.unwrap()) == expected);
 }
 
 /// Joins that DataFusion would not repartition keep the rows of each partition, as their streams
