@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
