@@ -51,3 +51,4 @@ pub mod sides;
 pub mod spill;
 pub mod steps;
 mod stream;
+mod waiting;

@@ -83,11 +83,11 @@ fn lookup_keys(
         LookupKind::Bits => {
             let bits = matches.bits(queue)?;
             let words = bits.len();
-            found.bits = Some(HostWords::Staged(queue.fetch(bits, words)?));
+            found.bits = Some(Arc::new(HostWords::Staged(queue.fetch(bits, words)?)));
         }
         LookupKind::Pairs { .. } if found.total == 0 => {}
         LookupKind::Pairs { .. } => {
-            found.window = fetch_window(queue, table, &matches, 0, wanted)?;
+            found.window = Arc::new(fetch_window(queue, table, &matches, 0, wanted)?);
         }
     }
     Ok((found, matches))

@@ -256,9 +256,9 @@ impl HostMatches {
         };
         match wanted {
             LookupKind::Count | LookupKind::Visits => {}
-            LookupKind::Bits => found.bits = Some(HostWords::Host(self.bits())),
+            LookupKind::Bits => found.bits = Some(Arc::new(HostWords::Host(self.bits()))),
             LookupKind::Pairs { window, .. } => {
-                found.window = self.pairs(0, window);
+                found.window = Arc::new(self.pairs(0, window));
                 found.rest = Some(Arc::new(self));
             }
         }

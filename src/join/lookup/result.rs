@@ -91,8 +91,8 @@ impl LookupKind {
     }
 }
 
-/// The matches of a lookup.
-#[derive(Debug, Default)]
+/// The matches of a lookup. Copies share what was brought back.
+#[derive(Debug, Default, Clone)]
 pub struct LookupResult {
     /// Keys looked up.
     pub keys: usize,
@@ -103,9 +103,9 @@ pub struct LookupResult {
     /// Number of pairs in all.
     pub total: u64,
     /// One bit per key, if wanted.
-    pub bits: Option<HostWords>,
+    pub bits: Option<Arc<HostWords>>,
     /// The first pairs, if wanted.
-    pub window: Window,
+    pub window: Arc<Window>,
     /// The source of pairs behind that window, if there are any.
     pub rest: Option<Arc<dyn PairCursor>>,
 }
@@ -139,6 +139,18 @@ impl Window {
     /// Returns the number of the first pair after it.
     pub fn end(&self) -> u64 {
         self.first + self.len as u64
+    }
+
+    /// Returns the number of the first of its pairs whose key stands at `position` or later; the
+    /// end if there is none.
+    pub fn first_pair(&self, position: u32) -> u64 {
+        match &self.probe {
+            Some(places) => {
+                let places = places.get(..self.len).unwrap_or(places);
+                self.first + places.partition_point(|place| *place < position) as u64
+            }
+            None => u64::from(position).clamp(self.first, self.end()),
+        }
     }
 }
 

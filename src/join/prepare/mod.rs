@@ -42,6 +42,7 @@ use crate::join::input::buffered::{BufferedInput, ReadOutcome};
 use crate::join::input::build_batches::BuildBatches;
 use crate::join::memory::{BuildMemory, filter_reservation};
 use crate::join::metrics::{BuildInput, JoinMetrics};
+use crate::join::probe::ChunkQueue;
 use crate::join::side::Side;
 
 pub use prepared::{PreparedJoin, Reread};
@@ -258,7 +259,10 @@ impl JoinPreparation {
                         filters.drop_sets()?;
                     }
                     let probe = match shared {
-                        Some(n) => (shared_inputs::share(probe, n), Reread::Shared),
+                        Some(n) => {
+                            let chunks = Arc::new(ChunkQueue::new(n));
+                            (shared_inputs::share(probe, n), Reread::Shared(chunks))
+                        }
                         None => (probe, Reread::of(self.reopen.clone())),
                     };
                     return Ok(self.prepared(&placed, *built, probe, self.at));

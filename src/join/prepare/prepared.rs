@@ -20,7 +20,7 @@ use crate::join::decision::{BuildId, HostMetrics, HostReason};
 use crate::join::input::build_batches::empty_stream;
 use crate::join::memory::ProbeMemory;
 use crate::join::metrics::JoinMetrics;
-use crate::join::probe::{Probe, ProbeSpec};
+use crate::join::probe::{ChunkQueue, Probe, ProbeSpec};
 
 use super::host_join::{HostJoin, HostPartitioning, Reopen};
 use super::oriented::OrientedJoin;
@@ -69,8 +69,8 @@ pub enum Reread {
     Reopen(Reopen),
     /// Another build is needed.
     Never,
-    /// Not at all: the streams share the rows of all probe partitions.
-    Shared,
+    /// Not at all: the streams share the rows of all probe partitions, and these chunks.
+    Shared(Arc<ChunkQueue>),
 }
 
 impl Reread {
@@ -95,7 +95,7 @@ impl PreparedJoin {
         matches!(
             self,
             PreparedJoin::Device {
-                again: Reread::Shared,
+                again: Reread::Shared(_),
                 ..
             }
         )
@@ -154,8 +154,12 @@ impl PreparedJoin {
                 let metrics = JoinMetrics::new(metrics, partition);
                 let pool = oriented.context().memory_pool();
                 let memory = ProbeMemory::new(pool, partition);
-                let (spec, build) = (Arc::clone(spec), Arc::clone(build));
-                Ok(Probe::new(spec, build, (at, stream), memory, metrics).into_stream())
+                let queue = match again {
+                    Reread::Shared(queue) => Arc::clone(queue),
+                    Reread::Reopen(_) | Reread::Never => Arc::new(ChunkQueue::new(1)),
+                };
+                let join = (Arc::clone(spec), Arc::clone(build));
+                Ok(Probe::new(join, (at, stream), queue, memory, metrics).into_stream())
             }
         }
     }

@@ -22,8 +22,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::task::{Context, Poll, Waker};
 
 use arrow::array::RecordBatch;
 use datafusion::common::exec_datafusion_err;
@@ -32,6 +32,8 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use futures::stream::poll_fn;
+
+use crate::join::waiting::Waiting;
 
 /// Returns `streams` streams that share the batches of `partitions`: each is in one of them. An
 /// error of a partition is one of all streams that come to read it.
@@ -168,62 +170,10 @@ impl InputState {
     }
 }
 
-/// The streams that wait for a partition. A partition has one waker, which wakes all of them: the
-/// one that polled last may be left.
-#[derive(Default)]
-struct Waiting(Mutex<Noted>);
-
-#[derive(Default)]
-struct Noted {
-    /// Streams by number, each once. Several can be of one task.
-    streams: Vec<(usize, Waker)>,
-    /// Number of times that all were woken.
-    wakes: usize,
-}
-
-impl Waiting {
-    fn note(&self, stream: usize, waker: &Waker) {
-        let mut noted = self.noted();
-        match noted.streams.iter_mut().find(|(of, _)| *of == stream) {
-            Some((_, last)) => last.clone_from(waker),
-            None => noted.streams.push((stream, waker.clone())),
-        }
-    }
-
-    fn forget(&self, stream: usize) {
-        self.noted().streams.retain(|(of, _)| *of != stream);
-    }
-
-    fn wakes(&self) -> usize {
-        self.noted().wakes
-    }
-
-    fn wake_all(&self) {
-        let mut noted = self.noted();
-        noted.wakes = noted.wakes.wrapping_add(1);
-        let all = std::mem::take(&mut noted.streams);
-        drop(noted);
-        all.into_iter().for_each(|(_, waker)| waker.wake());
-    }
-
-    fn noted(&self) -> MutexGuard<'_, Noted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Wake for Waiting {
-    fn wake(self: Arc<Self>) {
-        self.wake_all();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.wake_all();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
 
     use arrow::datatypes::Schema;
     use datafusion::common::exec_err;

@@ -38,8 +38,8 @@ pub struct Chunk {
     pub wanted: LookupKind,
     /// The table that answers for it; `None` for the host's.
     pub table: Option<Arc<JoinTable>>,
-    /// Memory that is reserved for the chunk, until all of it has been emitted.
-    pub memory: ProbeMemory,
+    /// Memory that is reserved for the chunk, until all pieces of it have been emitted.
+    pub memory: Arc<ProbeMemory>,
     /// Rows of all batches that were looked up.
     pub rows: usize,
     /// The time at which the rows began to come out.
@@ -148,10 +148,57 @@ impl Chunk {
             found,
             wanted,
             table,
-            memory,
+            memory: Arc::new(memory),
             next: 0,
             first: 0,
         }
+    }
+
+    /// Returns pieces of whole batches with about `rows` rows each, which can be emitted in any
+    /// order. There is only one if not all pairs are here, or if the result is a number.
+    pub fn split(mut self, rows: usize) -> VecDeque<Chunk> {
+        let window = &self.found.window;
+        let is_divisible = match self.wanted {
+            LookupKind::Pairs { .. } => window.first == 0 && window.end() == self.found.total,
+            LookupKind::Bits => true,
+            LookupKind::Count | LookupKind::Visits => false,
+        };
+        let mut pieces = VecDeque::new();
+        while is_divisible && self.rows > rows && self.batches.len() > 1 {
+            pieces.push_back(self.split_front(rows));
+        }
+        pieces.push_back(self);
+        pieces
+    }
+
+    /// Takes the first batches out, with at least `rows` rows, or all but the last batch.
+    fn split_front(&mut self, rows: usize) -> Chunk {
+        let mut found = self.found.clone();
+        // The last piece counts the matches of all.
+        if self.wanted == LookupKind::Bits {
+            (found.matched, found.total) = (0, 0);
+        }
+        let mut front = Chunk {
+            batches: VecDeque::new(),
+            found,
+            memory: Arc::clone(&self.memory),
+            table: self.table.clone(),
+            rows: 0,
+            ..*self
+        };
+        while front.rows < rows
+            && self.batches.len() > 1
+            && let Some(batch) = self.batches.pop_front()
+        {
+            front.rows += batch.batch.num_rows();
+            front.batches.push_back(batch);
+        }
+        self.rows -= front.rows;
+        if let Some(batch) = self.batches.front() {
+            self.first = self.found.window.first_pair(batch.positions.start);
+            self.next = self.first;
+        }
+        front
     }
 
     /// Lets go of the first batch, whose pairs were all taken.

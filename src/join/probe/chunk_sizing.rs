@@ -1,34 +1,38 @@
 //! The sizes of the chunks of one probe stream.
 //!
 //! ```text
-//!  four batches ─▶ rows of 10 ms ─▶ rows of 10 ms ─▶ …      from four batches up to rows_max
-//!                      ▲ as long as the rows of the last chunk took to come out
-//!  LIMIT           at most 4 times as many as before
+//!  16 batches ─▶ rows of 10 ms ─▶ rows of 10 ms ─▶ …      from 16 batches up to rows_max, by twos
+//!                    ▲ as long as the rows before took to come out; at most 4 times as many
 //!  the device has no room for a chunk of n rows ─▶ n / 2 ─▶ … ─▶ CHUNK_ROWS_MIN, then the host
 //!  the host answers now ─▶ rows_max again
 //! ```
 //!
-//! All rows of a chunk come out of the stream that gathered it. Where an aggregate above takes a
-//! microsecond for each row, a million rows keep one stream busy for a second after the others
-//! have ended. So a chunk beyond the first ones has no more rows than the stream, and what is above
-//! it, take in a short time. A device takes a hundredth of that for a chunk, however small.
+//! All rows of a chunk come out of the stream that gathered it, or of those that share it. Where an
+//! aggregate above takes a microsecond for each row, a million rows keep one stream busy for a
+//! second after the others have ended. So a chunk beyond the first has no more rows than its
+//! streams, and what is above them, take in a short time.
 //!
-//! Under a LIMIT the first rows may be all that is wanted, so that chunks grow slowly.
+//! Sizes are powers of two times the first. Page-locked memory of the same sizes can be used again,
+//! and to lock it takes longer than to copy.
+//!
+//! Under a LIMIT the first rows may be all that is wanted, so that the first chunk is smaller.
 
 use std::time::Duration;
 
-/// Output batches that have as many rows as the first chunk. Under a LIMIT it has no more batches,
-/// either.
-const FIRST_BATCHES: usize = 4;
+/// Output batches that have as many rows as the first chunk.
+const FIRST_BATCHES: usize = 16;
 
-/// The time in which the rows of a chunk are to come out of the stream.
+/// The same, and the most batches that it has, under a LIMIT.
+const FIRST_BATCHES_OF_LIMIT: usize = 4;
+
+/// The time in which the rows of a chunk are to come out of a stream.
 const OUTPUT_TIME: Duration = Duration::from_millis(10);
 
 /// Batches of any chunk, at most: filters leave few rows of each.
 const CHUNK_BATCHES_MAX: usize = 1024;
 
-/// The factor by which a chunk is larger than the one before under a LIMIT, at most.
-const LIMIT_GROWTH: usize = 4;
+/// The factor by which a chunk is larger than the one before, at most.
+const GROWTH: usize = 4;
 
 /// Rows of a chunk that is not split again if the device has no room for it: the host answers.
 const CHUNK_ROWS_MIN: usize = 64;
@@ -49,12 +53,14 @@ pub struct ChunkSizing {
     rows_max: usize,
     /// Rows of the first chunk. No chunk has fewer because of the time that rows take.
     first_rows: usize,
-    /// The factor by which a chunk may be larger than the one before.
-    growth: usize,
+    /// The time in which the rows of a chunk are to come out of one stream.
+    output_time: Duration,
     /// Bytes of a chunk's batches, at most, unless it has one only.
     pub bytes_max: usize,
     /// Bytes of the last batch.
     pub last_batch_bytes: usize,
+    /// Rows of the last chunk.
+    last_rows: usize,
     next: ChunkSize,
     /// True if the device had no room for a chunk: they are smaller since, and batches are cut.
     is_memory_short: bool,
@@ -64,23 +70,31 @@ pub struct ChunkSizing {
 
 impl ChunkSizing {
     /// Returns the sizes of chunks of up to `rows_max` rows, whose batches have up to `bytes_max`
-    /// bytes. Output batches have `batch_rows` rows. `is_limited` says whether the join has a
-    /// LIMIT.
-    pub fn new(rows_max: usize, bytes_max: usize, batch_rows: usize, is_limited: bool) -> Self {
-        let first_rows = rows_max.min(batch_rows.saturating_mul(FIRST_BATCHES));
-        let (growth, batches) = if is_limited {
-            (LIMIT_GROWTH, FIRST_BATCHES)
+    /// bytes, and come out of so many `streams`. Output batches have `batch_rows` rows.
+    /// `is_limited` says whether the join has a LIMIT.
+    pub fn new(
+        (rows_max, bytes_max): (usize, usize),
+        batch_rows: usize,
+        is_limited: bool,
+        streams: usize,
+    ) -> Self {
+        let (first, batches) = if is_limited {
+            (FIRST_BATCHES_OF_LIMIT, FIRST_BATCHES_OF_LIMIT)
         } else {
-            (usize::MAX, CHUNK_BATCHES_MAX)
+            (FIRST_BATCHES, CHUNK_BATCHES_MAX)
         };
-        let rows = first_rows.max(1);
+        let first_rows = batch_rows.saturating_mul(first).min(rows_max).max(1);
         Self {
             rows_max,
             first_rows,
-            growth,
+            output_time: OUTPUT_TIME * u32::try_from(streams).unwrap_or(u32::MAX),
             bytes_max,
             last_batch_bytes: 0,
-            next: ChunkSize { rows, batches },
+            last_rows: first_rows,
+            next: ChunkSize {
+                rows: first_rows,
+                batches,
+            },
             is_memory_short: false,
             has_waited: false,
         }
@@ -90,18 +104,20 @@ impl ChunkSizing {
     pub fn next(&mut self) -> ChunkSize {
         let size = self.next;
         debug_assert!(size.rows <= self.rows_max.max(1), "{size:?}");
-        let grown = size.batches.saturating_mul(self.growth);
+        let grown = size.batches.saturating_mul(GROWTH);
         self.next.batches = grown.min(CHUNK_BATCHES_MAX);
+        self.last_rows = size.rows;
         size
     }
 
-    /// Notes that all rows of a chunk of `rows` rows came out in `time`: the next chunk has as many
-    /// as come out in [`OUTPUT_TIME`].
+    /// Notes that `rows` rows came out of one stream in `time`: the next chunk has about as many as
+    /// its streams put out in [`OUTPUT_TIME`].
     pub fn note_output(&mut self, rows: usize, time: Duration) {
-        let in_time = rows as u128 * OUTPUT_TIME.as_nanos() / time.as_nanos().max(1);
+        let in_time = rows as u128 * self.output_time.as_nanos() / time.as_nanos().max(1);
         let in_time = usize::try_from(in_time).unwrap_or(usize::MAX);
-        let grown = in_time.min(rows.saturating_mul(self.growth));
-        self.next.rows = grown.max(self.first_rows).min(self.rows_max).max(1);
+        let grown = in_time.min(self.last_rows.saturating_mul(GROWTH));
+        let doublings = (grown / self.first_rows).max(1).ilog2();
+        self.next.rows = (self.first_rows << doublings).min(self.rows_max).max(1);
     }
 
     /// Returns whether the device has had no room for a chunk.
@@ -147,20 +163,27 @@ impl ChunkSizing {
 mod tests {
     use super::*;
 
+    /// Chunks of 160 rows and more, of batches of 10.
+    fn sizing(rows_max: usize, is_limited: bool, streams: usize) -> ChunkSizing {
+        ChunkSizing::new((rows_max, 1 << 20), 10, is_limited, streams)
+    }
+
     #[test]
     fn chunks_have_as_many_rows_as_come_out_in_time() {
-        let mut sizing = ChunkSizing::new(1000, 1 << 20, 10, false);
+        let mut sizing = sizing(4000, false, 1);
         let first = ChunkSize {
-            rows: 40,
+            rows: 160,
             batches: CHUNK_BATCHES_MAX,
         };
         assert_eq!([sizing.next(), sizing.next()], [first; 2]);
         let after = [
-            (40, OUTPUT_TIME / 4, 160),
             (160, OUTPUT_TIME / 4, 640),
-            (640, OUTPUT_TIME * 2, 320),
-            (320, OUTPUT_TIME * 50, 40),
-            (40, Duration::ZERO, 1000),
+            (640, OUTPUT_TIME / 3, 1280),
+            (1280, OUTPUT_TIME * 2, 640),
+            (640, OUTPUT_TIME * 50, 160),
+            (160, Duration::ZERO, 640),
+            (640, Duration::ZERO, 2560),
+            (2560, Duration::ZERO, 4000),
         ];
         for (rows, time, next) in after {
             sizing.note_output(rows, time);
@@ -169,8 +192,21 @@ mod tests {
     }
 
     #[test]
-    fn under_a_limit_chunks_grow_slowly() {
-        let mut sizing = ChunkSizing::new(1000, 1 << 20, 10, true);
+    fn chunks_that_streams_share_have_as_many_rows_as_come_out_of_all() {
+        let mut sizing = sizing(4000, false, 4);
+        sizing.next();
+        // Pieces of it: each says how fast rows come out.
+        for _ in 0..3 {
+            sizing.note_output(20, OUTPUT_TIME / 4);
+        }
+        assert_eq!(sizing.next().rows, 320);
+        sizing.note_output(20, OUTPUT_TIME / 100);
+        assert_eq!(sizing.next().rows, 1280);
+    }
+
+    #[test]
+    fn under_a_limit_the_first_chunk_is_smaller() {
+        let mut sizing = sizing(1000, true, 1);
         let mut sizes = Vec::new();
         for _ in 0..4 {
             let size = sizing.next();
@@ -182,7 +218,7 @@ mod tests {
 
     #[test]
     fn chunks_that_have_no_room_are_halved_until_the_host_answers() {
-        let mut sizing = ChunkSizing::new(1000, 1 << 20, 1000, false);
+        let mut sizing = sizing(1000, false, 1);
         assert!(sizing.halve(300) && sizing.is_memory_short());
         sizing.note_output(150, Duration::ZERO);
         assert_eq!((sizing.next().rows, sizing.next().rows), (150, 150));
@@ -196,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_chunk_waits_for_memory_once() {
-        let mut sizing = ChunkSizing::new(1000, 1 << 20, 1000, false);
+        let mut sizing = sizing(1000, false, 1);
         assert!(sizing.may_wait() && !sizing.may_wait());
         sizing.note_answered();
         assert!(sizing.may_wait());

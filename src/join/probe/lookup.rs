@@ -17,21 +17,24 @@
 //! pair.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use tracing::{Instrument, trace_span};
 
+use crate::device::Answer;
 use crate::error::{Error, Result};
 use crate::join::build_side::replicate::fail_over;
 use crate::join::build_side::side::BuildSide;
-use crate::join::lookup::result::{ChunkPosition, LookupKind, Window};
+use crate::join::lookup::result::{ChunkPosition, LookupKind, LookupResult, Window};
 use crate::join::lookup::table::JoinTable;
 use crate::join::memory::{FALLBACK_BYTES, ProbeMemory};
 use crate::join::metrics::JoinMetrics;
 
 use super::chunk::{Chunk, ProbeBatch};
+use super::chunk_queue::{ChunkQueue, Queued};
 use super::chunk_sizing::ChunkSizing;
 use super::gather::{ChunkGatherer, GatheredBatches};
 use super::host_lookup::lookup_again;
@@ -39,17 +42,31 @@ use super::send::{LookupInFlight, Refused};
 use super::spec::ProbeSpec;
 use super::visits::record_visits;
 
-/// Chunks that a stream has on the device at once.
+/// Chunks that a stream has on the device at once. Streams that share chunks have as many each, on
+/// average.
 const IN_FLIGHT: usize = 2;
 
 /// Pairs of a window that is not halved again.
 const WINDOW_PAIRS_MIN: usize = 64;
 
+/// What a stream does next.
+pub enum Next {
+    /// Emits this chunk.
+    Emit(Chunk),
+    /// Looks once more: chunks were put back, or other streams have taken all there were.
+    Again,
+    /// Ends: nothing is left.
+    End,
+}
+
 /// The lookups of one probe stream: batches in, answered chunks out.
 pub struct ChunkLookups {
     spec: Arc<ProbeSpec>,
     gatherer: ChunkGatherer,
-    in_flight: VecDeque<LookupInFlight>,
+    /// Chunks on their way, which other streams may share.
+    queue: Arc<ChunkQueue>,
+    /// Number of this stream among them.
+    stream: usize,
     /// The form in which the next chunks bring their matches back.
     wanted: LookupKind,
     sizing: ChunkSizing,
@@ -64,29 +81,41 @@ impl ChunkLookups {
         spec: Arc<ProbeSpec>,
         build: &BuildSide,
         gatherer: ChunkGatherer,
+        (queue, stream): (Arc<ChunkQueue>, usize),
         metrics: JoinMetrics,
     ) -> Self {
         let chunk_rows = spec.most_chunk_rows(build);
         let bytes = spec.most_bytes(chunk_rows);
         Self {
             wanted: spec.wanted(build),
-            sizing: ChunkSizing::new(chunk_rows, bytes, spec.batch_size, spec.fetch.is_some()),
+            sizing: ChunkSizing::new(
+                (chunk_rows, bytes),
+                spec.batch_size,
+                spec.fetch.is_some(),
+                queue.streams(),
+            ),
             is_answered: spec.fetch.is_none(),
             spec,
             gatherer,
-            in_flight: VecDeque::new(),
+            queue,
+            stream,
             metrics,
         }
     }
 
-    /// Keeps the device busy: hands it as many chunks as may be there at once.
+    /// Keeps the device busy: hands it chunks, as long as it may have more and not all streams
+    /// have something to put out.
     ///
     /// # Errors
     /// The input's; the device's, if the session wants to see them.
     pub async fn fill(&mut self, build: &Arc<BuildSide>) -> Result<()> {
-        while self.in_flight.len() < self.most_in_flight() && self.gatherer.has_more() {
+        for _ in 0..IN_FLIGHT {
+            let is_enough = self.queue.in_flight() >= self.most_in_flight();
+            if is_enough || self.queue.has_enough() || !self.gatherer.has_more() {
+                break;
+            }
             self.reset_chunk_size(build);
-            let is_idle = self.in_flight.is_empty();
+            let is_idle = self.queue.is_empty();
             let gathered = self.gatherer.gather(build, &mut self.sizing, is_idle);
             let gathered = gathered.instrument(trace_span!("gather chunk"));
             let Some(gathered) = gathered.await? else {
@@ -98,7 +127,7 @@ impl ChunkLookups {
             let wanted = self.first_window(build, &gathered);
             let (spec, metrics) = (&self.spec, &self.metrics);
             match LookupInFlight::send(spec, build, gathered, wanted, metrics).await {
-                Ok(lookup) => self.in_flight.push_back(lookup),
+                Ok(lookup) => self.queue.send(lookup),
                 Err(Refused { table, error }) => {
                     let table = table.as_deref();
                     self.retry_smaller(build, table, error, rows, batches)
@@ -109,29 +138,52 @@ impl ChunkLookups {
         Ok(())
     }
 
-    /// Returns whether no chunk is on its way.
-    pub fn is_idle(&self) -> bool {
-        self.in_flight.is_empty()
-    }
-
-    /// Waits for the first of the chunks on their way. Returns `None` if there is none, or if all
-    /// of them were put back: they come again.
+    /// Waits for what comes next of the chunks on their way.
     ///
     /// # Errors
     /// The device's, if the session wants to see them.
-    pub async fn first(&mut self, build: &Arc<BuildSide>) -> Result<Option<Chunk>> {
-        let Some(lookup) = self.in_flight.pop_front() else {
-            return Ok(None);
+    pub async fn next(&mut self, build: &Arc<BuildSide>) -> Result<Next> {
+        let wait = trace_span!("wait for lookup", row = "waits");
+        let queued = poll_fn(|cx| self.queue.poll_next(self.stream, cx));
+        Ok(match queued.instrument(wait).await {
+            Queued::Piece(piece) => Next::Emit(piece),
+            Queued::Answered(lookup, answer) => match self.resolve(build, lookup, answer).await? {
+                Some(chunk) => Next::Emit(self.share(chunk)),
+                None => Next::Again,
+            },
+            Queued::Nothing if self.gatherer.has_more() => Next::Again,
+            Queued::Nothing => Next::End,
+        })
+    }
+
+    /// Hands pieces of `chunk` to the streams that share it. Returns the first.
+    fn share(&self, chunk: Chunk) -> Chunk {
+        if !self.queue.is_shared() {
+            return chunk;
+        }
+        let mut pieces = chunk.split(self.spec.batch_size).into_iter();
+        let Some(first) = pieces.next() else {
+            unreachable!("a chunk has a piece");
         };
+        self.queue.put(pieces);
+        first
+    }
+
+    /// Returns the chunk of a lookup that was answered; `None` if it was put back, and comes again.
+    async fn resolve(
+        &mut self,
+        build: &Arc<BuildSide>,
+        lookup: LookupInFlight,
+        answer: Result<Answer<LookupResult>>,
+    ) -> Result<Option<Chunk>> {
         let LookupInFlight {
             batches,
             memory,
             wanted,
             mut table,
-            answer,
+            ..
         } = lookup;
-        let wait = trace_span!("wait for lookup", row = "waits");
-        let found = match answer.instrument(wait).await {
+        let found = match answer {
             Ok(answer) => {
                 self.is_answered = true;
                 self.metrics.add_cost(&answer.cost);
@@ -174,10 +226,10 @@ impl ChunkLookups {
         self.sizing.note_output(rows, time);
     }
 
-    /// Lets go of the input and of the chunks on their way: nothing more is wanted.
+    /// Lets go of the input and of the stream's own chunks on their way: nothing more is wanted.
     pub fn close(&mut self) {
         self.gatherer.close();
-        self.in_flight.clear();
+        self.queue.clear();
     }
 
     /// Brings further pairs of `chunk`, from pair `first` on. If the device has no room for as
@@ -193,10 +245,10 @@ impl ChunkLookups {
     ) -> Result<()> {
         let lost = || Error::Internal("pairs were lost".into());
         // The last one's memory is for the next.
-        chunk.found.window = Window {
+        chunk.found.window = Arc::new(Window {
             first,
             ..Window::default()
-        };
+        });
         let left = usize::try_from(chunk.found.total - first).unwrap_or(usize::MAX);
         reserve_pairs(build, &chunk.memory, left, &mut chunk.wanted);
         let rest = chunk.found.rest.clone().ok_or_else(lost)?;
@@ -205,7 +257,7 @@ impl ChunkLookups {
             Ok(answer) => {
                 self.sizing.note_answered();
                 self.metrics.add_cost(&answer.cost);
-                chunk.found.window = answer.value;
+                chunk.found.window = Arc::new(answer.value);
             }
             Err(error) => {
                 let is_room = error.is_device_memory();
@@ -227,15 +279,16 @@ impl ChunkLookups {
         Ok(())
     }
 
-    /// Returns how many chunks may be on the device at once.
+    /// Returns how many chunks of all streams may be on the device at once.
     fn most_in_flight(&self) -> usize {
         // An unbounded input may not go on before its rows are answered, and the first rows may be
         // all that is wanted.
-        if self.spec.whole_chunks && self.is_answered && !self.sizing.is_memory_short() {
+        let each = if self.spec.whole_chunks && self.is_answered && !self.sizing.is_memory_short() {
             IN_FLIGHT
         } else {
             1
-        }
+        };
+        each * self.queue.streams()
     }
 
     /// Goes on after the device of `table` failed with `error`.
@@ -278,9 +331,11 @@ impl ChunkLookups {
         Ok(())
     }
 
-    /// Returns the rows of `batches`, and of all chunks in flight behind them, which are given up.
+    /// Returns the rows of `batches`, and of the stream's own chunks in flight behind them, which
+    /// are given up.
     fn with_in_flight(&mut self, batches: VecDeque<ProbeBatch>) -> Vec<RecordBatch> {
-        let later = self.in_flight.drain(..).flat_map(|lookup| lookup.batches);
+        let later = self.queue.take_in_flight().into_iter();
+        let later = later.flat_map(|lookup| lookup.batches);
         let all = batches.into_iter().chain(later);
         all.map(|probe| probe.batch).collect()
     }

@@ -31,6 +31,7 @@
 //! * `output`: results become rows
 
 pub mod chunk;
+mod chunk_queue;
 mod chunk_sizing;
 mod gather;
 mod host_lookup;
@@ -58,12 +59,13 @@ use super::build_side::side::BuildSide;
 use super::memory::ProbeMemory;
 use super::metrics::JoinMetrics;
 
+pub use chunk_queue::ChunkQueue;
 pub use spec::ProbeSpec;
 
 use chunk::Chunk;
 use gather::ChunkGatherer;
 use input::ProbeInput;
-use lookup::ChunkLookups;
+use lookup::{ChunkLookups, Next};
 use output::ProbeOutput;
 use visits::collect_visits;
 
@@ -92,11 +94,11 @@ pub struct Probe {
 
 impl Probe {
     /// Returns a stream over `input`, partition `partition` of the probe side, the keys of which
-    /// are looked up in the table of `build`.
+    /// are looked up in the table of `build`. Its chunks are in `queue`.
     pub fn new(
-        spec: Arc<ProbeSpec>,
-        build: Arc<BuildSide>,
+        (spec, build): (Arc<ProbeSpec>, Arc<BuildSide>),
         (partition, input): (usize, SendableRecordBatchStream),
+        queue: Arc<ChunkQueue>,
         memory: ProbeMemory,
         metrics: JoinMetrics,
     ) -> Self {
@@ -107,7 +109,13 @@ impl Probe {
             && join_type.empty_build_side_produces_empty_result())
             || (!build.can_match() && join_type.empty_map_produces_empty_result());
         Self {
-            lookups: ChunkLookups::new(Arc::clone(&spec), &build, gatherer, metrics.clone()),
+            lookups: ChunkLookups::new(
+                Arc::clone(&spec),
+                &build,
+                gatherer,
+                (queue, partition),
+                metrics.clone(),
+            ),
             output: ProbeOutput::new(Arc::clone(&spec), metrics.clone()),
             spec,
             partition,
@@ -167,19 +175,17 @@ impl Probe {
         }
     }
 
-    /// Keeps the device busy and waits for the first of the chunks it has.
+    /// Keeps the device busy and waits for a chunk that it has answered.
     async fn fetch(&mut self, build: Arc<BuildSide>) -> Result<ProbeState> {
         if let Some(visited) = build.visited() {
             visited.output().note_progress();
         }
         self.lookups.fill(&build).await?;
-        if self.lookups.is_idle() {
-            return self.end_probe(build).await;
+        match self.lookups.next(&build).await? {
+            Next::Emit(chunk) => Ok(ProbeState::Emit(build, Box::new(chunk))),
+            Next::Again => Ok(ProbeState::Fetch(build)),
+            Next::End => self.end_probe(build).await,
         }
-        Ok(match self.lookups.first(&build).await? {
-            Some(chunk) => ProbeState::Emit(build, Box::new(chunk)),
-            None => ProbeState::Fetch(build),
-        })
     }
 
     /// Emits what comes next of a chunk, once its pairs are here.

@@ -151,7 +151,7 @@ impl ProbeOutput {
         };
         let rows = probe.batch.num_rows();
         self.metrics.probe_hit_rate.add_total(rows);
-        let matched = probe.matched(chunk.found.bits.as_deref());
+        let matched = probe.matched(chunk.found.bits.as_ref().map(|bits| &***bits));
         let pairs = self.spec.outcome.resolve(&matched, 0..rows);
         let count = pairs.probe.len();
         let output = &self.spec.output;

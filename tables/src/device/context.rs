@@ -24,7 +24,7 @@ use super::info::DeviceInfo;
 use super::kind::DeviceKind;
 use super::memory::Memory;
 use super::opencl::{self, Called};
-use super::pool::{Block, InUse, Pool, block_bytes};
+use super::pool::{Block, Fit, InUse, Pool, block_bytes};
 use super::program::{self, ProgramText};
 use super::staging::Staging;
 use super::status::Failed;
@@ -84,7 +84,7 @@ impl Opened {
             .map_err(|e| e.error("clCreateCommandQueue", &info.label()))?;
         // A sixteenth: enough for the chunks of some queries, little beside the tables. It counts
         // in the budget, and goes when others ask for it.
-        let [blocks, tables] = [(); 2].map(|()| Pool::new(budget.limit() / 32));
+        let [blocks, tables] = [(); 2].map(|()| Pool::new(budget.limit() / 32, Fit::Exact));
         Ok(Self {
             info,
             budget,
@@ -93,7 +93,10 @@ impl Opened {
             programs: Mutex::default(),
             blocks,
             tables,
-            locked: Pool::new(LOCKED_BYTES_MAX.min(host::memory() / LOCKED_FRACTION)),
+            locked: Pool::new(
+                LOCKED_BYTES_MAX.min(host::memory() / LOCKED_FRACTION),
+                Fit::UpToTwice,
+            ),
             loss: OnceLock::new(),
             earlier_loss,
         })

@@ -24,7 +24,7 @@
 //! Idle memory counts in the device's [`Budget`](super::budget::Budget). Its bytes become idle, or
 //! are used again, while the pool is locked, so that all idle bytes can be found there.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::budget::{Grant, Refused};
@@ -41,6 +41,27 @@ const BLOCK_BYTES_MAX: u64 = 256 << 20;
 pub(super) struct Pool {
     idle: Mutex<Idle>,
     cap: u64,
+    fit: Fit,
+}
+
+/// Which idle blocks are taken for a size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fit {
+    /// Those of its class: memory of the device is counted.
+    Exact,
+    /// The smallest of those that have up to twice as many bytes. Page-locked memory is not
+    /// counted, and locking a megabyte takes as long as copying 30.
+    UpToTwice,
+}
+
+impl Fit {
+    /// Returns the most bytes that a block for `bytes` may have.
+    fn most(self, bytes: u64) -> u64 {
+        match self {
+            Fit::Exact => bytes,
+            Fit::UpToTwice => bytes.saturating_mul(2),
+        }
+    }
 }
 
 /// Memory that is not used, and its bytes of the budget; page-locked memory has none.
@@ -48,7 +69,7 @@ type Kept = (Memory, Option<Grant>);
 
 #[derive(Debug, Default)]
 struct Idle {
-    blocks: HashMap<u64, Vec<Kept>>,
+    blocks: BTreeMap<u64, Vec<Kept>>,
     bytes: u64,
     /// True if the context is lost: nothing is kept any more.
     closed: bool,
@@ -97,11 +118,12 @@ pub(super) fn block_bytes(bytes: u64) -> u64 {
 }
 
 impl Pool {
-    /// Returns a pool that keeps up to `cap` bytes.
-    pub(super) fn new(cap: u64) -> Arc<Self> {
+    /// Returns a pool that keeps up to `cap` bytes, and gives out blocks that `fit`.
+    pub(super) fn new(cap: u64, fit: Fit) -> Arc<Self> {
         Arc::new(Self {
             idle: Mutex::default(),
             cap,
+            fit,
         })
     }
 
@@ -124,7 +146,7 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an idle block of `bytes`, if there is one. Refuses if more than `limit` bytes of the
+    /// Takes an idle block for `bytes`, if one fits. Refuses if more than `limit` bytes of the
     /// budget would then be taken.
     pub(super) fn take_idle(
         self: &Arc<Self>,
@@ -132,7 +154,12 @@ impl Pool {
         limit: u64,
     ) -> Result<Option<Arc<Block>>, Refused> {
         let mut idle = self.idle();
-        let Some((memory, mut grant)) = idle.blocks.get_mut(&bytes).and_then(Vec::pop) else {
+        let sizes = bytes..=self.fit.most(bytes);
+        let fitting = idle.blocks.range_mut(sizes);
+        let found = fitting
+            .into_iter()
+            .find_map(|(size, blocks)| Some((*size, blocks.pop()?)));
+        let Some((bytes, (memory, mut grant))) = found else {
             return Ok(None);
         };
         let again = grant
