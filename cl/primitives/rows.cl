@@ -9,7 +9,8 @@
 // visited again and again, and reading keeps the line shared. Bits are only ever set, so a late
 // look costs an atomic and no more. gather_rows moves a row's words in one go, whatever they are.
 // In gather_bits a work-item makes a word: the bits of a column are few enough for the caches, and
-// items that set bits of the same word would need atomics.
+// items that set bits of the same word would need atomics. Both write to a place in a larger buffer,
+// so that the host gets many columns by one copy.
 #ifndef MISS
 #error "MISS: no row"
 #endif
@@ -33,13 +34,13 @@ __kernel void set_bits(__global const uint *numbers, volatile __global uint *bit
 }
 
 __kernel void gather_rows(__global const ELEMENT *column, __global const uint *rows,
-                          __global ELEMENT *out, uint n) {
+                          __global ELEMENT *out, uint at, uint n) {
   const uint i = get_global_id(0);
-  if (i < n) out[i] = column[rows[i]];
+  if (i < n) out[at + i] = column[rows[i]];
 }
 
 __kernel void gather_bits(__global const uint *bits, __global const uint *rows,
-                          __global uint *out, uint n) {
+                          __global uint *out, uint at, uint n) {
   const uint word = get_global_id(0);
   if (word >= (n + 31) / 32) return;
   const uint first = word * 32;
@@ -49,7 +50,7 @@ __kernel void gather_bits(__global const uint *bits, __global const uint *rows,
     const uint row = rows[first + i];
     gathered |= (bits[row / 32] >> (row % 32) & 1u) << i;
   }
-  out[word] = gathered;
+  out[at + word] = gathered;
 }
 
 __kernel void count_up(__global uint *out, uint n) {

@@ -14,7 +14,9 @@ use horton_tables::table::multimap::direct::DirectTable;
 use horton_tables::table::multimap::pairs::{Matches, Pairs};
 use horton_tables::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
 use horton_tables::table::primitives::hash;
-use horton_tables::table::primitives::rows::{gather_bits, gather_rows, set_bits};
+use horton_tables::table::primitives::rows::{
+    gather_bits_to, gather_rows, gather_rows_to, set_bits,
+};
 use horton_tables_test_support::env::device;
 use horton_tables_test_support::tables::{bodies, distinct_keys, run};
 use rand_mt::Mt;
@@ -332,6 +334,13 @@ fn rows_set_their_bits_and_gather_columns_of_any_width() {
                 .copied()
                 .collect();
             assert_eq!(queue.read(&out, out.len())?, wanted);
+            let all = queue.buffer_from("all", &vec![7; 3 * words + wanted.len()])?;
+            let from = (&device_column, log_words);
+            gather_rows_to(queue, from, (&device_rows, n), (&all, 2 * words))?;
+            let all = queue.read(&all, all.len())?;
+            assert_eq!(all[2 * words..][..wanted.len()], wanted);
+            let around = [&all[..2 * words], &all[2 * words + wanted.len()..]].concat();
+            assert_eq!(around, vec![7; 3 * words]);
         }
         let words = column[..777usize.div_ceil(32)].to_vec();
         let device_bits = queue.buffer_from("bits", &words)?;
@@ -340,10 +349,24 @@ fn rows_set_their_bits_and_gather_columns_of_any_width() {
             for (i, row) in rows[..n].iter().enumerate() {
                 wanted[i / 32] |= (words[*row as usize / 32] >> (row % 32) & 1) << (i % 32);
             }
-            let out = gather_bits(queue, &device_bits, &device_rows, n)?;
-            assert_eq!(queue.read(&out, n.div_ceil(32))?, wanted);
+            let out = queue.buffer_from("all", &vec![7; 4 + wanted.len()])?;
+            gather_bits_to(queue, &device_bits, (&device_rows, n), (&out, 3))?;
+            let wanted = [&[7; 3], wanted.as_slice(), &[7]].concat();
+            assert_eq!(queue.read(&out, out.len())?, wanted);
         }
-        assert!(gather_bits(queue, &device_bits, &device_rows, n + 1).is_err());
+        let out = queue.allocate("all", 4 * n)?;
+        let bits_at = |queue: &mut Queue, n: usize, at: usize| {
+            gather_bits_to(queue, &device_bits, (&device_rows, n), (&out, at))
+        };
+        assert!(bits_at(queue, n + 1, 0).is_err());
+        assert!(bits_at(queue, n, 4 * n - n / 32).is_err());
+        let rows_at = |queue: &mut Queue, log_words: u32, at: usize| {
+            let column = (&device_column, log_words);
+            gather_rows_to(queue, column, (&device_rows, n), (&out, at))
+        };
+        rows_at(queue, 1, 2 * n)?;
+        assert!(rows_at(queue, 1, 2 * n + 2).is_err(), "no room");
+        assert!(rows_at(queue, 1, 1).is_err(), "in the middle of an element");
         assert!(gather_rows(queue, (&device_column, 0), &device_rows, n + 1).is_err());
         assert!(gather_rows(queue, (&device_column, 4), &device_rows, n).is_err());
         Ok(())

@@ -3,8 +3,8 @@
 //! ```text
 //!  batches  [a b] [c - e]  ─▶  device: a b c d e        rows numbered through, 32-bit words
 //!                                      1 1 1 0 1        32 rows per word, if there are NULLs
-//!  build rows of pairs  4 0 3  ─gather_rows─▶  e a d    ─▶ host, in order
-//!                              ─gather_bits─▶  1 1 0
+//!  build rows of pairs  4 0 3  ─gather_rows─▶  e a d   ┐ side by side, and so
+//!                              ─gather_bits─▶  1 1 0   ┘ by one copy ─▶ host, in order
 //! ```
 //!
 //! The build rows of a probe chunk are random, and so is every access to their columns. A GPU hides
@@ -19,9 +19,9 @@ use arrow::buffer::{BooleanBuffer, Buffer as ArrowBuffer};
 use arrow::datatypes::DataType;
 
 use crate::device::{Buffer, Queue, Staging};
-use crate::error::{DeviceError, Result};
+use crate::error::{DeviceError, Error, Result};
 use crate::join::rows::Source;
-use crate::table::primitives::rows::{gather_bits, gather_rows};
+use crate::table::primitives::rows::{gather_bits_to, gather_rows_to};
 
 /// One column on the device.
 #[derive(Debug)]
@@ -38,13 +38,99 @@ pub struct DeviceColumn {
     pub(super) validity: Option<Arc<Buffer<u32>>>,
 }
 
-/// A column's values at some rows, as the device gathered them: there, or brought to the host.
+/// Words that the elements of a gathered column are a divisor of.
+const ALIGNED_WORDS: usize = 8;
+
+/// The places of columns' values at some rows, in one piece of memory.
+#[derive(Debug, Default)]
+pub struct GatheredLayout {
+    places: Vec<Place>,
+    words: usize,
+}
+
+/// The words at which a column's values begin, and its bits if it has NULLs.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    values: usize,
+    validity: Option<usize>,
+}
+
+impl GatheredLayout {
+    /// Returns that of `n` rows of `columns`.
+    pub fn new(columns: &[DeviceColumn], n: usize) -> Self {
+        let mut words = 0;
+        let mut take = |taken: usize| {
+            let at = words;
+            words = (at + taken).next_multiple_of(ALIGNED_WORDS);
+            at
+        };
+        let place = |column: &DeviceColumn| Place {
+            values: take(n << column.log_words),
+            validity: column.validity.as_ref().map(|_| take(n.div_ceil(32))),
+        };
+        let places = columns.iter().map(place).collect();
+        Self { places, words }
+    }
+
+    /// Returns the values of `columns` at the first `n` of `rows`.
+    ///
+    /// # Errors
+    /// [`DeviceMemory`](DeviceError::DeviceMemory) and OpenCL's own.
+    pub fn gather(
+        &self,
+        queue: &mut Queue,
+        columns: &[DeviceColumn],
+        rows: (&Buffer<u32>, usize),
+    ) -> Result<Buffer<u32>, DeviceError> {
+        let out = queue.allocate("gathered columns", self.words)?;
+        for (column, place) in columns.iter().zip(&self.places) {
+            let values = (&*column.words, column.log_words);
+            gather_rows_to(queue, values, rows, (&out, place.values))?;
+            if let (Some(validity), Some(at)) = (&column.validity, place.validity) {
+                gather_bits_to(queue, validity, rows, (&out, at))?;
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// Columns' values at some rows, on the host.
 #[derive(Debug)]
-pub struct GatheredColumn<W> {
-    /// The values, in 32-bit words.
-    pub words: W,
-    /// A bit for each value, 32 per word, if the column has NULLs.
-    pub validity: Option<W>,
+pub struct GatheredColumns {
+    /// Their places.
+    pub layout: GatheredLayout,
+    /// What is there.
+    pub words: Staging<u32>,
+}
+
+impl GatheredColumns {
+    /// Returns `n` of the values of column `at`, which is `column` on the device, from `from` on,
+    /// as an array.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if there is no such column; Arrow's errors, if there are fewer values.
+    pub fn array(
+        &self,
+        (at, column): (usize, &DeviceColumn),
+        from: usize,
+        n: usize,
+    ) -> Result<ArrayRef> {
+        let Some(place) = self.layout.places.get(at) else {
+            return Err(Error::Internal(format!("column {at} was not gathered")));
+        };
+        let width = column.value_bytes();
+        let first = size_of::<u32>() * place.values + from * width;
+        let values = self.words.bytes().get(first..first + n * width);
+        let bits = place.validity.map(|at| {
+            let words = self.words.get(at..).unwrap_or(&[]);
+            bits(words, from, n)
+        });
+        let data = ArrayData::builder(column.data_type.clone())
+            .len(n)
+            .add_buffer(ArrowBuffer::from(values.unwrap_or(&[])))
+            .null_bit_buffer(bits);
+        Ok(make_array(data.build()?))
+    }
 }
 
 /// Returns the logarithm of the 32-bit words of a value, if columns of `arrays` can be gathered on
@@ -63,24 +149,6 @@ pub fn log_words(arrays: &[ArrayRef]) -> Option<u32> {
 }
 
 impl DeviceColumn {
-    /// Returns the values at the first `n` of `rows`.
-    ///
-    /// # Errors
-    /// [`DeviceMemory`](DeviceError::DeviceMemory) and OpenCL's own.
-    pub fn gather(
-        &self,
-        queue: &mut Queue,
-        rows: &Buffer<u32>,
-        n: usize,
-    ) -> Result<GatheredColumn<Buffer<u32>>, DeviceError> {
-        let validity = match &self.validity {
-            Some(validity) => Some(gather_bits(queue, validity, rows, n)?),
-            None => None,
-        };
-        let words = gather_rows(queue, (&self.words, self.log_words), rows, n)?;
-        Ok(GatheredColumn { words, validity })
-    }
-
     /// Returns the bytes of a value and its validity, rounded up.
     pub fn width(&self) -> usize {
         self.value_bytes() + usize::from(self.validity.is_some())
@@ -88,27 +156,6 @@ impl DeviceColumn {
 
     fn value_bytes(&self) -> usize {
         4 << self.log_words
-    }
-
-    /// Returns `n` of the values that were `gathered`, from `from` on, as an array.
-    ///
-    /// # Errors
-    /// Arrow's errors, if there are fewer.
-    pub fn array(
-        &self,
-        gathered: &GatheredColumn<Staging<u32>>,
-        from: usize,
-        n: usize,
-    ) -> Result<ArrayRef> {
-        let width = self.value_bytes();
-        let values = gathered.words.bytes();
-        let values = values.get(from * width..(from + n) * width).unwrap_or(&[]);
-        let validity = gathered.validity.as_ref();
-        let data = ArrayData::builder(self.data_type.clone())
-            .len(n)
-            .add_buffer(ArrowBuffer::from(values))
-            .null_bit_buffer(validity.map(|words| bits(words, from, n)));
-        Ok(make_array(data.build()?))
     }
 
     /// Returns the bytes on the device.

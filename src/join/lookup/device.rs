@@ -4,7 +4,6 @@
 //!  keys ─send─▶ values ─▶ pairs counted ─▶ result, with a first window ─▶ more windows
 //! ```
 
-use std::iter;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -14,7 +13,7 @@ use crate::error::{DeviceError, Result};
 use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::primitives::rows::set_bits;
 
-use super::columns::GatheredColumn;
+use super::columns::{GatheredColumns, GatheredLayout};
 use super::result::{HostWords, LookupKind, LookupResult, PairCursor, Window, no_pairs_wanted};
 use super::table::JoinTable;
 
@@ -115,13 +114,12 @@ fn fetch_window(
         matches.write(queue, first, &pairs)?;
         (Some(pairs.probe), pairs.build)
     };
-    let mut wanted = Vec::with_capacity(2 * table.columns.len() + 2);
-    for column in &table.columns {
-        let gathered = column.gather(queue, &build, len)?;
-        for words in iter::once(gathered.words).chain(gathered.validity) {
-            let n = words.len();
-            wanted.push(queue.begin_fetch(words, n)?);
-        }
+    let mut wanted = Vec::with_capacity(3);
+    let layout = GatheredLayout::new(&table.columns, len);
+    if !table.columns.is_empty() {
+        let gathered = layout.gather(queue, &table.columns, (&build, len))?;
+        let words = gathered.len();
+        wanted.push(queue.begin_fetch(gathered, words)?);
     }
     if build_rows {
         wanted.push(queue.begin_fetch(build, len)?);
@@ -131,27 +129,14 @@ fn fetch_window(
         wanted.push(queue.begin_fetch(probe, len)?);
     }
     let mut fetched = queue.end_fetches(wanted)?.into_iter();
-    let lost = || DeviceError::Internal("a gathered column was lost".to_owned());
-    let mut columns = Vec::with_capacity(table.columns.len());
-    for column in &table.columns {
-        columns.push(GatheredColumn {
-            words: fetched.next().ok_or_else(lost)?,
-            validity: match column.validity {
-                Some(_) => Some(fetched.next().ok_or_else(lost)?),
-                None => None,
-            },
-        });
-    }
-    let mut next_if = |is_there: bool| {
-        let next = if is_there { fetched.next() } else { None };
-        next.map(HostWords::Staged)
-    };
+    let mut next_if = |is_there: bool| if is_there { fetched.next() } else { None };
+    let columns = next_if(!table.columns.is_empty());
     let window = Window {
         first,
         len,
-        build: next_if(build_rows),
-        probe: next_if(brings_probe),
-        columns,
+        columns: columns.map(|words| GatheredColumns { layout, words }),
+        build: next_if(build_rows).map(HostWords::Staged),
+        probe: next_if(brings_probe).map(HostWords::Staged),
     };
     for numbers in [&window.probe, &window.build].into_iter().flatten() {
         debug_assert_eq!(numbers.len(), len, "a window has one number per pair");

@@ -224,7 +224,7 @@ impl HostMatches {
             len: build.len(),
             probe: Some(HostWords::Host(probe)),
             build: Some(HostWords::Host(build)),
-            columns: Vec::new(),
+            columns: None,
         }
     }
 

@@ -20,7 +20,7 @@ use futures::future::BoxFuture;
 use crate::device::{Answer, Staging};
 use crate::error::{DeviceError, Result};
 
-use super::columns::GatheredColumn;
+use super::columns::GatheredColumns;
 
 /// 32-bit words on their way to or from a lookup.
 #[derive(Debug)]
@@ -131,8 +131,8 @@ pub struct Window {
     pub probe: Option<HostWords>,
     /// Their build rows, if wanted.
     pub build: Option<HostWords>,
-    /// Values of each column that the table gathers.
-    pub columns: Vec<GatheredColumn<Staging<u32>>>,
+    /// Values of the columns that the table gathers, if there are any.
+    pub columns: Option<GatheredColumns>,
 }
 
 impl Window {

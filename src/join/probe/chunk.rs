@@ -277,13 +277,168 @@ impl Chunk {
             let rows = build[from..from + taken].iter();
             pairs.build = rows.map(|row| BuildRow(*row)).collect();
         }
-        if taken > 0 {
-            for (column, gathered) in columns.iter().zip(&window.columns) {
-                let values = column.array(gathered, from, taken)?;
+        if let Some(gathered) = window.columns.as_ref().filter(|_| taken > 0) {
+            for (at, column) in columns.iter().enumerate() {
+                let values = gathered.array((at, column), from, taken)?;
                 pairs.gathered.insert(column.source, values);
             }
         }
         self.next += taken as u64;
         Ok(Some((pairs, is_last)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int64Array};
+    use arrow::datatypes::Int64Type;
+    use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
+
+    use crate::join::lookup::result::{HostWords, Window};
+
+    use super::*;
+
+    /// A chunk of batches with these rows, numbered through, each with a key.
+    fn chunk(rows: &[usize], found: LookupResult, wanted: LookupKind) -> Chunk {
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let mut first = 0;
+        let batch = |rows: &usize| {
+            let end = first + *rows as u32;
+            let numbers: Int64Array = (first..end).map(i64::from).collect();
+            let columns = [("n", Arc::new(numbers) as ArrayRef)];
+            let batch = RecordBatch::try_from_iter(columns).unwrap();
+            let batch = ProbeBatch::new(batch, Vec::new(), first..end, None);
+            first = end;
+            batch
+        };
+        let batches = rows.iter().map(batch).collect();
+        Chunk::new(batches, ProbeMemory::new(&pool, 0), found, wanted, None)
+    }
+
+    /// A result of which all pairs, or the first `len`, are there: key and build row of each.
+    fn found(pairs: &[(u32, u32)], len: usize) -> LookupResult {
+        let words = |words: Vec<u32>| Some(HostWords::Host(words));
+        let window = Window {
+            first: 0,
+            len,
+            probe: words(pairs[..len].iter().map(|(key, _)| *key).collect()),
+            build: words(pairs[..len].iter().map(|(_, row)| *row).collect()),
+            columns: None,
+        };
+        LookupResult {
+            matched: 4,
+            total: pairs.len() as u64,
+            window: Arc::new(window),
+            ..LookupResult::default()
+        }
+    }
+
+    const PAIRS: LookupKind = LookupKind::Pairs {
+        build_rows: true,
+        window: 100,
+    };
+
+    /// The number of the probe row and the build row of each pair, a step of up to two at a time.
+    fn emitted(mut chunk: Chunk) -> Vec<(u32, u32)> {
+        let mut all = Vec::new();
+        while let Some((pairs, is_last)) = chunk.step(2, &[]).unwrap() {
+            let batch = &chunk.batches[0].batch;
+            let numbers = batch.column(0).as_primitive::<Int64Type>();
+            let both = pairs.probe.iter().zip(&pairs.build);
+            all.extend(both.map(|(row, build)| (numbers.value(*row as usize) as u32, build.0)));
+            if is_last {
+                chunk.next_batch();
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn pieces_have_the_pairs_of_the_chunk() {
+        let pairs = [
+            (0, 7),
+            (1, 3),
+            (1, 4),
+            (1, 5),
+            (4, 9),
+            (6, 2),
+            (8, 1),
+            (8, 6),
+        ];
+        for rows in [vec![9], vec![2, 3, 4], vec![1; 9], vec![2, 0, 0, 5, 2, 0]] {
+            let whole = chunk(&rows, found(&pairs, pairs.len()), PAIRS);
+            assert_eq!(emitted(whole), pairs);
+            for least in [1, 2, 3, 4, 100] {
+                let whole = chunk(&rows, found(&pairs, pairs.len()), PAIRS);
+                let pieces = whole.split(least);
+                let sizes: Vec<usize> = pieces.iter().map(|piece| piece.rows).collect();
+                assert_eq!(sizes.iter().sum::<usize>(), 9);
+                assert!(
+                    sizes.iter().rev().skip(1).all(|rows| *rows >= least),
+                    "{sizes:?}"
+                );
+                assert!(pieces.iter().all(|piece| !piece.batches.is_empty()));
+                assert!(pieces.iter().all(|piece| piece.missing(2).is_none()));
+                let mut parts: Vec<_> = pieces.into_iter().map(emitted).collect();
+                assert_eq!(parts.concat(), pairs, "{rows:?} {least}");
+                // In any order.
+                parts.reverse();
+                let mut sorted = parts.concat();
+                sorted.sort_unstable();
+                assert_eq!(sorted, pairs);
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_of_keys_with_one_match_each_have_the_pairs_of_the_chunk() {
+        let pairs: Vec<(u32, u32)> = (0..9).map(|key| (key, 100 + key)).collect();
+        let mut one_each = found(&pairs, pairs.len());
+        let window = Window {
+            first: 0,
+            len: 9,
+            probe: None,
+            build: Some(HostWords::Host((100..109).collect())),
+            columns: None,
+        };
+        one_each.window = Arc::new(window);
+        let pieces = chunk(&[4, 3, 2], one_each, PAIRS).split(1);
+        assert_eq!(pieces.len(), 3);
+        let parts: Vec<_> = pieces.into_iter().map(emitted).collect();
+        assert_eq!(parts.concat(), pairs);
+    }
+
+    #[test]
+    fn pieces_count_the_matches_of_the_chunk_once() {
+        let bits = LookupResult {
+            matched: 3,
+            total: 5,
+            bits: Some(Arc::new(HostWords::Host(vec![0b1_0100_0001]))),
+            ..LookupResult::default()
+        };
+        let pieces = chunk(&[4, 3, 2], bits, LookupKind::Bits).split(4);
+        let counts: Vec<_> = pieces
+            .iter()
+            .map(|piece| (piece.found.matched, piece.found.total))
+            .collect();
+        assert_eq!(counts, [(0, 0), (0, 0), (3, 5)]);
+        let matched = pieces.iter().flat_map(|piece| {
+            let words = piece.found.bits.as_ref().map(|bits| &***bits);
+            let of = |batch: &ProbeBatch| batch.matched(words).iter().collect::<Vec<_>>();
+            piece.batches.iter().flat_map(of).collect::<Vec<_>>()
+        });
+        let expected = [true, false, false, false, false, false, true, false, true];
+        assert!(matched.eq(expected));
+    }
+
+    #[test]
+    fn a_chunk_whose_pairs_are_not_all_here_has_one_piece() {
+        let pairs = [(0, 7), (1, 3), (4, 9), (8, 6)];
+        let some = chunk(&[3, 3, 3], found(&pairs, 2), PAIRS);
+        assert_eq!(some.split(1).len(), 1);
+        for number in [LookupKind::Count, LookupKind::Visits] {
+            let all = chunk(&[3, 3, 3], found(&pairs, 4), number);
+            assert_eq!(all.split(1).len(), 1);
+        }
     }
 }

@@ -103,8 +103,8 @@ impl ChunkQueue {
 
     /// Adds a chunk that was sent.
     pub fn send(&self, lookup: LookupInFlight) {
+        // Who waits does so for the first one in flight.
         self.chunks().in_flight.push_back(lookup);
-        self.waiting.wake_all();
     }
 
     /// Adds pieces of an answered chunk.
@@ -188,5 +188,203 @@ impl ChunkQueue {
 
     fn chunks(&self) -> MutexGuard<'_, Chunks> {
         self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
+    use futures::FutureExt;
+    use futures::channel::oneshot;
+    use futures::future::BoxFuture;
+
+    use crate::join::lookup::result::LookupKind;
+    use crate::join::memory::ProbeMemory;
+
+    use super::*;
+
+    type Found = Result<Answer<LookupResult>>;
+
+    /// A stream that counts how often it is woken.
+    #[derive(Default)]
+    struct Stream(AtomicUsize);
+
+    impl Wake for Stream {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Stream {
+        fn poll(self: &Arc<Self>, queue: &ChunkQueue, at: usize) -> Poll<Queued> {
+            let waker = Waker::from(Arc::clone(self));
+            queue.poll_next(at, &mut Context::from_waker(&waker))
+        }
+
+        fn woken(&self) -> usize {
+            self.0.swap(0, Ordering::SeqCst)
+        }
+    }
+
+    fn memory() -> ProbeMemory {
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        ProbeMemory::new(&pool, 0)
+    }
+
+    fn lookup(answer: BoxFuture<'static, Found>) -> LookupInFlight {
+        LookupInFlight {
+            batches: VecDeque::new(),
+            memory: memory(),
+            wanted: LookupKind::Count,
+            table: None,
+            answer,
+        }
+    }
+
+    /// A lookup that is answered with so many pairs once the sender has sent them.
+    fn open() -> (oneshot::Sender<u64>, LookupInFlight) {
+        let (sender, receiver) = oneshot::channel();
+        let answer = receiver.map(|total| Ok(answer(total.unwrap())));
+        (sender, lookup(answer.boxed()))
+    }
+
+    fn answer(total: u64) -> Answer<LookupResult> {
+        Answer {
+            value: LookupResult {
+                total,
+                ..LookupResult::default()
+            },
+            cost: Default::default(),
+        }
+    }
+
+    fn piece(total: u64) -> Chunk {
+        let found = answer(total).value;
+        Chunk::new(VecDeque::new(), memory(), found, LookupKind::Count, None)
+    }
+
+    /// The pairs of what comes next; `None` if nothing does.
+    fn pairs(next: Poll<Queued>) -> Option<u64> {
+        match next {
+            Poll::Ready(Queued::Piece(piece)) => Some(piece.found.total),
+            Poll::Ready(Queued::Answered(_, answer)) => Some(answer.unwrap().value.total),
+            Poll::Ready(Queued::Nothing) => None,
+            Poll::Pending => panic!("it waits"),
+        }
+    }
+
+    #[test]
+    fn a_stream_that_is_left_keeps_no_answer_from_others() {
+        let queue = ChunkQueue::new(3);
+        let (sender, lookup) = open();
+        queue.send(lookup);
+        let [first, second, third] = [(); 3].map(|()| Arc::<Stream>::default());
+        for (at, stream) in [&first, &second].into_iter().enumerate() {
+            assert!(stream.poll(&queue, at).is_pending());
+        }
+        assert_eq!(queue.in_flight(), 1);
+        sender.send(5).unwrap();
+        // The one that polled last is left.
+        assert_eq!(first.woken(), 1);
+        assert_eq!(pairs(first.poll(&queue, 0)), Some(5));
+        assert!(queue.is_empty());
+        assert_eq!(pairs(third.poll(&queue, 2)), None);
+    }
+
+    #[test]
+    fn streams_that_wait_are_woken_for_pieces_and_for_the_next_chunk() {
+        let queue = ChunkQueue::new(2);
+        let ((first, lookup_1), (second, lookup_2)) = (open(), open());
+        queue.send(lookup_1);
+        queue.send(lookup_2);
+        let [one, other] = [(); 2].map(|()| Arc::<Stream>::default());
+        assert!(other.poll(&queue, 1).is_pending());
+        first.send(1).unwrap();
+        assert_eq!(other.woken(), 1);
+        assert!(one.poll(&queue, 0).is_ready());
+        // Nobody has polled the second one yet.
+        assert!(other.poll(&queue, 1).is_pending());
+        second.send(2).unwrap();
+        assert_eq!(other.woken(), 1);
+        queue.put([piece(3), piece(4)].into_iter());
+        assert!(queue.has_enough());
+        let all: Vec<_> = (0..4).map(|_| pairs(other.poll(&queue, 1))).collect();
+        assert_eq!(all, [Some(3), Some(4), Some(2), None]);
+        assert!(one.poll(&queue, 0).is_ready());
+    }
+
+    #[test]
+    fn a_stream_that_comes_while_another_polls_is_woken_afterwards() {
+        let queue = Arc::new(ChunkQueue::new(2));
+        let other = Arc::<Stream>::default();
+        let (inner, waits) = (Arc::clone(&queue), Arc::clone(&other));
+        let answers = poll_twice(move |cx| {
+            // It is on its way as long as it is polled, and wakes all before the other has come.
+            assert_eq!(inner.in_flight(), 1);
+            cx.waker().wake_by_ref();
+            assert!(waits.poll(&inner, 1).is_pending());
+        });
+        queue.send(lookup(answers));
+        let one = Arc::<Stream>::default();
+        assert!(one.poll(&queue, 0).is_pending());
+        assert_eq!(other.woken(), 1);
+        assert_eq!(pairs(one.poll(&queue, 0)), Some(0));
+        assert_eq!(other.woken(), 1);
+    }
+
+    #[test]
+    fn a_panic_wakes_those_that_wait() {
+        let queue = Arc::new(ChunkQueue::new(2));
+        let other = Arc::<Stream>::default();
+        let (inner, waits) = (Arc::clone(&queue), Arc::clone(&other));
+        let panics = async move {
+            assert!(waits.poll(&inner, 1).is_pending());
+            panic!("of a lookup")
+        };
+        queue.send(lookup(panics.boxed()));
+        let one = Arc::<Stream>::default();
+        let polled = catch_unwind(AssertUnwindSafe(|| one.poll(&queue, 0)));
+        assert!(polled.is_err());
+        assert_eq!(other.woken(), 1);
+        assert_eq!(pairs(other.poll(&queue, 1)), None);
+    }
+
+    #[test]
+    fn chunks_of_one_stream_come_in_order_and_go_back_together() {
+        let queue = ChunkQueue::new(1);
+        let ready = |total| lookup(futures::future::ready(Ok(answer(total))).boxed());
+        (1..5).for_each(|total| queue.send(ready(total)));
+        let one = Arc::<Stream>::default();
+        assert_eq!(pairs(one.poll(&queue, 0)), Some(1));
+        assert_eq!(pairs(one.poll(&queue, 0)), Some(2));
+        assert_eq!(queue.take_in_flight().len(), 2);
+        assert_eq!(pairs(one.poll(&queue, 0)), None);
+        assert!(!queue.has_enough(), "its pieces are its own");
+        queue.send(ready(6));
+        queue.clear();
+        assert!(queue.is_empty());
+        let shared = ChunkQueue::new(2);
+        shared.send(ready(7));
+        shared.clear();
+        assert!(shared.take_in_flight().is_empty() && !shared.is_empty());
+    }
+
+    /// A future that `does` something in each poll, and is ready in the second one.
+    fn poll_twice(
+        mut does: impl FnMut(&mut Context<'_>) + Send + 'static,
+    ) -> BoxFuture<'static, Found> {
+        let mut is_first = true;
+        let poll = move |cx: &mut Context<'_>| {
+            does(cx);
+            if std::mem::take(&mut is_first) {
+                Poll::Pending
+            } else {
+                Poll::Ready(Ok(answer(0)))
+            }
+        };
+        futures::future::poll_fn(poll).boxed()
     }
 }

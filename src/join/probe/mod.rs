@@ -15,7 +15,7 @@
 //! where the memory pool refuses more ([`memory`](super::memory)). While the device works on one
 //! chunk, the next is gathered and encoded. The first chunk is small, and those after it have as
 //! many rows as come out in a short time. Where the join itself has a LIMIT, the answer of the
-//! first is awaited.
+//! first is awaited. Streams that share the probe side share its chunks, too: each emits a part.
 //!
 //! The states are here. Each of the two ways is a type of its own, and knows nothing of the other:
 //!
@@ -25,7 +25,8 @@
 //! ```
 //!
 //! * `gather`: batches become chunks, of a size that `chunk_sizing` says
-//! * `lookup`: chunks in flight, and what is done if a device has no room or fails
+//! * `lookup`: how chunks come and go, and what is done if a device has no room or fails
+//! * `chunk_queue`: chunks in flight and answered, of one stream or of several
 //! * `send`: keys go to the engine that answers; `host_lookup`: that is the host
 //! * `visits`: which build rows a device found
 //! * `output`: results become rows

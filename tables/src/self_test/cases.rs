@@ -26,10 +26,13 @@ use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::multimap::{HashIndex, IndexConfig, IndexKind};
 use crate::table::multimap::{KeyFormat, MultiMap, MultiMapInput};
 use crate::table::primitives::hash::jenkins;
-use crate::table::primitives::rows::{gather_bits, gather_rows, set_bits};
+use crate::table::primitives::rows::{gather_bits_to, gather_rows_to, set_bits};
 
 /// Distinct keys of most cases.
 const KEYS: u32 = 4096;
+
+/// The word of a buffer from which gathered values are written.
+const GATHERED_AT: usize = 8;
 
 /// A load of buckets of eight slots that leaves a few of some thousand items without a slot at
 /// first. Displacement reaches it in any order of work-items.
@@ -243,11 +246,13 @@ impl Case {
 
         for log_words in 0..3 {
             let words = 1 << log_words;
-            let column: Vec<u32> = (0..(all * words) as u32).map(jenkins).collect();
-            let on_device = queue.buffer_from("self-test column", &column)?;
-            let gathered = gather_rows(queue, (&on_device, log_words), rows, n)?;
-            let gathered = queue.read(&gathered, n * words)?;
-            let value = |row: &u32| &column[*row as usize * words..][..words];
+            let values: Vec<u32> = (0..(all * words) as u32).map(jenkins).collect();
+            let on_device = queue.buffer_from("self-test column", &values)?;
+            let out = queue.allocate("self-test gathered words", GATHERED_AT + n * words)?;
+            let column = (&on_device, log_words);
+            gather_rows_to(queue, column, (rows, n), (&out, GATHERED_AT))?;
+            let gathered = queue.read(&out, out.len())?.split_off(GATHERED_AT);
+            let value = |row: &u32| &values[*row as usize * words..][..words];
             let expected: Vec<u32> = expected.iter().flat_map(value).copied().collect();
             let wrong = differences(&gathered, &expected);
             self.right(queue, "gathered words", wrong, expected.len())?;
@@ -255,8 +260,9 @@ impl Case {
 
         let bits: Vec<u32> = (0..all.div_ceil(32) as u32).map(jenkins).collect();
         let on_device = queue.buffer_from("self-test bits", &bits)?;
-        let gathered = gather_bits(queue, &on_device, rows, n)?;
-        let gathered = queue.read(&gathered, n.div_ceil(32))?;
+        let out = queue.allocate("self-test gathered bits", GATHERED_AT + n.div_ceil(32))?;
+        gather_bits_to(queue, &on_device, (rows, n), (&out, GATHERED_AT))?;
+        let gathered = queue.read(&out, out.len())?.split_off(GATHERED_AT);
         let is_wrong =
             |(i, row): &(usize, &u32)| is_set(&gathered, *i) != is_set(&bits, **row as usize);
         let wrong = expected.iter().enumerate().filter(is_wrong).count();

@@ -69,50 +69,68 @@ pub fn set_bits(
 /// Every row must be in the column.
 ///
 /// # Errors
-/// [`Error::Invalid`] if there are fewer rows or `log_words` is over 3; [`Error::DeviceMemory`],
-/// OpenCL's own.
+/// Those of [`gather_rows_to`]; [`Error::DeviceMemory`].
 pub fn gather_rows(
     queue: &mut Queue,
-    (column, log_words): (&Buffer<u32>, u32),
+    column: (&Buffer<u32>, u32),
     rows: &Buffer<u32>,
     n: usize,
 ) -> Result<Buffer<u32>> {
     check(rows, n)?;
-    let out = queue.allocate("gathered column", n << log_words)?;
-    let args = [
-        Arg::Words(column),
-        Arg::Words(rows),
-        Arg::Words(&out),
-        Arg::U32(n as u32),
-    ];
-    let program = program(queue, log_words)?;
-    queue.launch(&program, "gather_rows", (n, GROUP), &args)?;
+    let out = queue.allocate("gathered column", n << column.1)?;
+    gather_rows_to(queue, column, (rows, n), (&out, 0))?;
     Ok(out)
 }
 
-/// Returns the bits of `bits` at the first `n` of `rows`, 32 per word and the first lowest. The
-/// rest of the last word is 0. Every row must have its bit: that of row `r` is bit `r % 32` of word
-/// `r / 32`.
+/// Writes the elements of `column` at the first `n` of `rows`, each of `1 << log_words` words, to
+/// `out`, from word `at` on. That is a multiple of an element's words. Every row must be in the
+/// column.
 ///
 /// # Errors
-/// [`Error::Invalid`] if there are fewer rows; [`Error::DeviceMemory`], OpenCL's own.
-pub fn gather_bits(
+/// [`Error::Invalid`] if there are fewer rows, if `log_words` is over 3, or if the elements have no
+/// place there; OpenCL's own.
+pub fn gather_rows_to(
+    queue: &mut Queue,
+    (column, log_words): (&Buffer<u32>, u32),
+    (rows, n): (&Buffer<u32>, usize),
+    (out, at): (&Buffer<u32>, usize),
+) -> Result<()> {
+    check(rows, n)?;
+    let program = program(queue, log_words)?;
+    let element = check_place(out, (at, n << log_words), 1 << log_words)?;
+    let args = [
+        Arg::Words(column),
+        Arg::Words(rows),
+        Arg::Words(out),
+        Arg::U32(element),
+        Arg::U32(n as u32),
+    ];
+    queue.launch(&program, "gather_rows", (n, GROUP), &args)
+}
+
+/// Writes the bits of `bits` at the first `n` of `rows` to `out`, from word `at` on: 32 per word
+/// and the first lowest. The rest of the last word is 0. Every row must have its bit: that of row
+/// `r` is bit `r % 32` of word `r / 32`.
+///
+/// # Errors
+/// [`Error::Invalid`] if there are fewer rows, or if the bits have no place there; OpenCL's own.
+pub fn gather_bits_to(
     queue: &mut Queue,
     bits: &Buffer<u32>,
-    rows: &Buffer<u32>,
-    n: usize,
-) -> Result<Buffer<u32>> {
+    (rows, n): (&Buffer<u32>, usize),
+    (out, at): (&Buffer<u32>, usize),
+) -> Result<()> {
     check(rows, n)?;
     let words = n.div_ceil(32);
-    let out = queue.allocate("gathered bits", words)?;
+    let at = check_place(out, (at, words), 1)?;
     let args = [
         Arg::Words(bits),
         Arg::Words(rows),
-        Arg::Words(&out),
+        Arg::Words(out),
+        Arg::U32(at),
         Arg::U32(n as u32),
     ];
-    queue.launch(&program(queue, 0)?, "gather_bits", (words, GROUP), &args)?;
-    Ok(out)
+    queue.launch(&program(queue, 0)?, "gather_bits", (words, GROUP), &args)
 }
 
 /// Returns the numbers from 0 up to `n`.
@@ -124,6 +142,19 @@ pub(crate) fn count_up(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
     let args = [Arg::Words(&out), Arg::U32(n as u32)];
     queue.launch(&program(queue, 0)?, "count_up", (n, GROUP), &args)?;
     Ok(out)
+}
+
+/// Returns the element of `out` at word `at`, from which `words` words are to be written, elements
+/// of so many words.
+fn check_place(out: &Buffer<u32>, (at, words): (usize, usize), element: usize) -> Result<u32> {
+    let has_room = at.is_multiple_of(element) && at.saturating_add(words) <= out.len();
+    match u32::try_from(at / element) {
+        Ok(first) if has_room => Ok(first),
+        _ => Err(Error::Invalid(format!(
+            "{words} words at {at}, in elements of {element}, in a buffer of {}",
+            out.len()
+        ))),
+    }
 }
 
 fn check(numbers: &Buffer<u32>, n: usize) -> Result<()> {
