@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::device::{Answer, Queue, Staging, UploadPermit};
@@ -25,7 +26,8 @@ pub fn lookup(
     permit: UploadPermit,
     wanted: LookupKind,
 ) -> BoxFuture<'static, Result<Answer<LookupResult>>> {
-    Arc::clone(&table).run(move |queue| {
+    let of = Arc::clone(&table);
+    let found = Arc::clone(&table).run(move |queue| {
         let _permit = permit;
         let (mut found, matches) = lookup_keys(queue, &table, keys, wanted)?;
         if found.window.end() < found.total && matches!(wanted, LookupKind::Pairs { .. }) {
@@ -35,7 +37,14 @@ pub fn lookup(
             }));
         }
         Ok(found)
-    })
+    });
+    let checked = found.map(move |answer| {
+        let answer = answer?;
+        let found = &answer.value;
+        check_window(&of, &found.window, found.keys)?;
+        Ok(answer)
+    });
+    checked.boxed()
 }
 
 /// Pairs that wait on the device.
@@ -51,8 +60,16 @@ impl PairCursor for DeviceMatches {
         first: u64,
         wanted: LookupKind,
     ) -> BoxFuture<'static, Result<Answer<Window>>> {
-        let table = Arc::clone(&self.table);
-        table.run(move |queue| fetch_window(queue, &self.table, &self.matches, first, wanted))
+        let (table, of) = (Arc::clone(&self.table), Arc::clone(&self.table));
+        let keys = self.matches.keys();
+        let window =
+            table.run(move |queue| fetch_window(queue, &self.table, &self.matches, first, wanted));
+        let checked = window.map(move |answer| {
+            let answer = answer?;
+            check_window(&of, &answer.value, keys)?;
+            Ok(answer)
+        });
+        checked.boxed()
     }
 }
 
@@ -138,32 +155,34 @@ fn fetch_window(
         build: next_if(build_rows).map(HostWords::Staged),
         probe: next_if(brings_probe).map(HostWords::Staged),
     };
-    for numbers in [&window.probe, &window.build].into_iter().flatten() {
-        debug_assert_eq!(numbers.len(), len, "a window has one number per pair");
-    }
     debug_assert!(
         window.end() <= matches.total(),
         "a window ends with the pairs"
     );
-    check(queue, "build row", window.build.as_deref(), table.rows)?;
-    check(queue, "probe row", window.probe.as_deref(), matches.keys())?;
     Ok(window)
 }
 
-/// Checks that all `numbers` are below `end`: rows are taken by them.
+/// Checks the numbers of a window's pairs, which are of `keys` keys: rows are taken by them. Whoever
+/// waits for the window does so, as queue threads have the next one to bring.
 ///
 /// # Errors
 /// [`WrongAnswer`](DeviceError::WrongAnswer).
-fn check(
-    queue: &Queue,
-    what: &str,
-    numbers: Option<&[u32]>,
-    end: usize,
-) -> Result<(), DeviceError> {
-    match numbers.and_then(|numbers| numbers.iter().max()) {
-        Some(number) if *number as usize >= end => {
-            Err(queue.wrong_answer(format!("{what} {number} of {end}")))
+fn check_window(table: &JoinTable, window: &Window, keys: usize) -> Result<(), DeviceError> {
+    let numbers = [
+        ("build row", window.build.as_deref(), table.rows),
+        ("probe row", window.probe.as_deref(), keys),
+    ];
+    for (what, numbers, end) in numbers {
+        let numbers = numbers.unwrap_or(&[]);
+        debug_assert!(numbers.is_empty() || numbers.len() == window.len);
+        // Not `max`, which compilers do not vectorize.
+        let last = numbers.iter().fold(0, |last, number| last.max(*number));
+        if !numbers.is_empty() && last as usize >= end {
+            return Err(DeviceError::WrongAnswer {
+                device: table.device.info().label(),
+                what: format!("{what} {last} of {end}"),
+            });
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
