@@ -9,8 +9,8 @@
 // visited again and again, and reading keeps the line shared. Bits are only ever set, so a late
 // look costs an atomic and no more. gather_rows moves a row's words in one go, whatever they are.
 // In gather_bits a work-item makes a word: the bits of a column are few enough for the caches, and
-// items that set bits of the same word would need atomics. Both write to a place in a larger buffer,
-// so that the host gets many columns by one copy.
+// items that set bits of the same word would need atomics. Both write to a place in a larger
+// buffer, so that the host gets many columns by one copy.
 #ifndef MISS
 #error "MISS: no row"
 #endif

@@ -162,8 +162,8 @@ fn fetch_window(
     Ok(window)
 }
 
-/// Checks the numbers of a window's pairs, which are of `keys` keys: rows are taken by them. Whoever
-/// waits for the window does so, as queue threads have the next one to bring.
+/// Checks the numbers of a window's pairs, which are of `keys` keys: rows are taken by them.
+/// Whoever waits for the window does so, as queue threads have the next one to bring.
 ///
 /// # Errors
 /// [`WrongAnswer`](DeviceError::WrongAnswer).
