@@ -9,11 +9,12 @@
 use std::any::Any;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 
-use crate::device::DeviceKind;
+use crate::device::{DEVICE_TIMEOUT, DeviceKind};
 use crate::device_health::Health;
 use crate::error::{Error, Result};
 use crate::table::horton::{MAX_VALUE, TableConfig};
@@ -146,6 +147,9 @@ pub struct HortonConfig {
     pub chunk_rows: usize,
     /// Bytes of device memory that joins may use together; 0 for the device's default.
     pub device_memory_limit: u64,
+    /// Seconds in which a device's driver must answer, and once more for each gigabyte that it
+    /// works on; 0 for no limit. One that does not counts as failed.
+    pub device_timeout: u64,
     /// Rows of a build side from which `auto` uses the device; 0 for the device's default.
     pub min_build_rows: usize,
     /// Switch for scans that leave out rows which match no build row: auto or off.
@@ -169,6 +173,7 @@ impl Default for HortonConfig {
             device: Self::AUTO.to_owned(),
             chunk_rows: 0,
             device_memory_limit: 0,
+            device_timeout: DEVICE_TIMEOUT.as_secs(),
             min_build_rows: 0,
             filters: Filters::Auto,
             on_device_error: OnDeviceError::Fallback,
@@ -213,8 +218,11 @@ const MANY_ROWS: usize = 1 << 20;
 /// Rows of a chunk at most, for any build side: the pairs of a window are then fewer than 2^32.
 pub(crate) const MOST_CHUNK_ROWS: usize = 1 << 28;
 
+/// Seconds of the longest `horton.device_timeout`: a day.
+const DEVICE_TIMEOUT_MAX: u64 = 24 * 60 * 60;
+
 /// Name and description of every option of a session, in the order of [`HortonConfig`]'s fields.
-const OPTIONS: [(&str, &str); 8] = [
+const OPTIONS: [(&str, &str); 9] = [
     (
         "enabled",
         "Which joins run on an OpenCL device: auto, always or never",
@@ -230,6 +238,10 @@ const OPTIONS: [(&str, &str); 8] = [
     (
         "device_memory_limit",
         "Bytes of device memory that joins may use together; 0 for the device's default",
+    ),
+    (
+        "device_timeout",
+        "Seconds in which a device's driver must answer, and once more per gigabyte, at most a day; 0 for no limit",
     ),
     (
         "min_build_rows",
@@ -314,6 +326,11 @@ impl HortonConfig {
         }
     }
 
+    /// Returns the time in which a device's driver must answer; `None` without limit.
+    pub fn device_timeout(&self) -> Option<Duration> {
+        (self.device_timeout > 0).then(|| Duration::from_secs(self.device_timeout))
+    }
+
     /// Sets the option `key` (without its prefix).
     ///
     /// # Errors
@@ -331,6 +348,9 @@ impl HortonConfig {
                 self.chunk_rows = parse(key, value, |n: &usize| *n <= MOST_CHUNK_ROWS)?;
             }
             "device_memory_limit" => self.device_memory_limit = parse(key, value, |_| true)?,
+            "device_timeout" => {
+                self.device_timeout = parse(key, value, |n: &u64| *n <= DEVICE_TIMEOUT_MAX)?;
+            }
             "min_build_rows" => self.min_build_rows = parse(key, value, |_| true)?,
             "filters" => self.filters = value.parse()?,
             "on_device_error" => self.on_device_error = value.parse()?,
@@ -415,6 +435,7 @@ impl HortonConfig {
             "device" => self.device.clone(),
             "chunk_rows" => self.chunk_rows.to_string(),
             "device_memory_limit" => self.device_memory_limit.to_string(),
+            "device_timeout" => self.device_timeout.to_string(),
             "min_build_rows" => self.min_build_rows.to_string(),
             "filters" => self.filters.to_string(),
             "on_device_error" => self.on_device_error.to_string(),

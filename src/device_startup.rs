@@ -12,13 +12,17 @@
 //! A session can ask for several devices. It is ready with those that pass; the others are named in
 //! the log.
 //!
-//! Opening a device takes time, and compiling its kernels for the first time seconds. A
-//! planner's or runtime's thread must not do either, and a join under `auto` need not wait: the
-//! host joins as fast as DataFusion does. Under `always` joins wait for it, and where a device is
-//! named they wait until it is open, for the name may be wrong. No thread is blocked.
+//! Opening a device takes time, and compiling its kernels for the first time seconds. A driver may
+//! also hang: one that has not opened in the time of `horton.device_timeout` counts as not there
+//! until it has. For what comes after that, devices have deadlines of their own. A planner's or
+//! runtime's thread must not do either, and a join under `auto` need not wait: the host joins as
+//! fast as DataFusion does. Under `always` joins wait for it, and where a device is named they wait
+//! until it is open, for the name may be wrong. No thread is blocked.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::executor::block_on;
 use horton_tables::self_test;
@@ -52,7 +56,8 @@ const THREAD_ENDED: &str = "the thread that made the device ready has ended";
 /// Requests whose states are kept. Sessions may be able to ask for any text.
 const MOST_REQUESTS: usize = 64;
 
-/// By the device that sessions ask for. Those that ask for the same share it.
+/// By the device that sessions ask for. Those that ask for the same share it. The sender of a state
+/// is dropped when its thread ends.
 type States = BTreeMap<String, watch::Receiver<Readiness>>;
 
 fn states() -> MutexGuard<'static, States> {
@@ -71,7 +76,18 @@ pub fn now(config: &HortonConfig) -> Readiness {
     let known = states()
         .get(&config.device)
         .map(|state| state.borrow().clone());
-    known.unwrap_or_else(|| receiver(config).borrow().clone())
+    let state = known.unwrap_or_else(|| receiver(config).borrow().clone());
+    for_session(state, config)
+}
+
+/// Returns `state` with devices that have the timeout of the session with `config`.
+fn for_session(state: Readiness, config: &HortonConfig) -> Readiness {
+    match state {
+        Readiness::Ready(devices) => {
+            Readiness::Ready(devices.with_timeout(config.device_timeout()))
+        }
+        other => other,
+    }
 }
 
 /// Returns the state once the device is open: never [`Readiness::Opening`].
@@ -89,7 +105,7 @@ async fn once(config: &HortonConfig, holds: impl FnMut(&Readiness) -> bool) -> R
     let known = states().get(&config.device).cloned();
     let mut state = known.unwrap_or_else(|| receiver(config));
     match state.wait_for(holds).await {
-        Ok(state) => state.clone(),
+        Ok(state) => for_session(state.clone(), config),
         Err(_) => Readiness::Unavailable(THREAD_ENDED.to_owned()),
     }
 }
@@ -129,20 +145,15 @@ fn receiver(config: &HortonConfig) -> watch::Receiver<Readiness> {
     let mut last_reason = None;
     if let Some(state) = states.get(asked) {
         match &*state.borrow() {
+            // Its thread hangs, and another one would, too.
+            _ if state.has_changed().is_ok() => return state.clone(),
             Readiness::Unavailable(reason) => last_reason = Some(reason.clone()),
             Readiness::Invalid(_) => {}
             _ => return state.clone(),
         }
     }
     let (publisher, state) = watch::channel(Readiness::Opening { last_reason });
-    let of_thread = asked.clone();
-    let thread = std::thread::Builder::new()
-        .name("horton warm-up".to_owned())
-        .spawn(move || {
-            let finished = prepare(&of_thread, &publisher);
-            publisher.send_replace(finished);
-        });
-    if let Err(error) = thread {
+    if let Err(error) = begin_threads(asked, config.device_timeout(), publisher) {
         return watch::channel(Readiness::Unavailable(format!(
             "no thread to open the device: {error}"
         )))
@@ -154,6 +165,49 @@ fn receiver(config: &HortonConfig) -> watch::Receiver<Readiness> {
     }
     states.insert(asked.clone(), state.clone());
     state
+}
+
+/// Starts the thread that makes the device ready which is `asked` for, and the one that looks
+/// whether it is open in time.
+fn begin_threads(
+    asked: &str,
+    timeout: Option<Duration>,
+    publisher: watch::Sender<Readiness>,
+) -> std::io::Result<()> {
+    let publisher = Arc::new(publisher);
+    let (ends, ended) = channel::<()>();
+    if let Some(timeout) = timeout {
+        let publisher = Arc::downgrade(&publisher);
+        let wait = move || {
+            if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(timeout)
+                && let Some(publisher) = publisher.upgrade()
+            {
+                publisher.send_if_modified(|state| is_late(state, timeout));
+            }
+        };
+        let thread = std::thread::Builder::new().name("horton warm-up watch".to_owned());
+        thread.spawn(wait)?;
+    }
+    let asked = asked.to_owned();
+    let thread = std::thread::Builder::new().name("horton warm-up".to_owned());
+    thread.spawn(move || {
+        let _ends = ends;
+        let finished = prepare(&asked, &publisher);
+        publisher.send_replace(finished);
+    })?;
+    Ok(())
+}
+
+/// Makes a device unavailable that is not open after `timeout`. Returns whether it is not.
+fn is_late(state: &mut Readiness, timeout: Duration) -> bool {
+    let is_late = matches!(state, Readiness::Opening { .. });
+    if is_late {
+        let seconds = timeout.as_secs();
+        let reason = format!("no OpenCL driver has listed its devices for {seconds} s");
+        log::warn!("{reason}; joins stay on the host");
+        *state = Readiness::Unavailable(reason);
+    }
+    is_late
 }
 
 fn has_finished(state: &Readiness) -> bool {

@@ -18,13 +18,14 @@ use datafusion::error::DataFusionError;
 use horton_join::config::HortonConfig;
 
 /// Options that belong to a machine.
-const OF_MACHINE: [&str; 2] = ["device", "device_memory_limit"];
+const OF_MACHINE: [&str; 3] = ["device", "device_memory_limit", "device_timeout"];
 
 /// The flag `--horton NAME=VALUE` of an executor.
 #[derive(Debug, Clone, Default, Args)]
 pub struct OptionArgs {
     /// An option under `horton.` for the joins of this executor, such as enabled=always or
-    /// device=nvidia. Repeatable. Clients override all but device and device_memory_limit
+    /// device=nvidia. Repeatable. Clients override all but device, device_memory_limit and
+    /// device_timeout
     #[arg(long = "horton", value_name = "NAME=VALUE", value_parser = parse)]
     horton: Vec<(String, String)>,
 }

@@ -11,6 +11,7 @@
 //! context.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ocl::core::{CommandQueue, Context, Event, Mem, MemFlags, OclPrm, Program};
@@ -67,6 +68,8 @@ pub(super) struct Opened {
     locked: Arc<Pool>,
     /// The error that this context was lost by.
     loss: OnceLock<String>,
+    /// True if its driver hangs.
+    is_abandoned: AtomicBool,
     /// That of the context before.
     earlier_loss: Option<String>,
 }
@@ -98,6 +101,7 @@ impl Opened {
                 Fit::UpToTwice,
             ),
             loss: OnceLock::new(),
+            is_abandoned: AtomicBool::new(false),
             earlier_loss,
         })
     }
@@ -125,6 +129,17 @@ impl Opened {
         }
     }
 
+    /// Marks the context as lost for `reason`, as its driver hangs. It is never released, nor what
+    /// is of it: calls that do so may hang, too.
+    pub(super) fn abandon(self: &Arc<Self>, reason: &str) {
+        self.is_abandoned.store(true, Ordering::Release);
+        self.loss.get_or_init(|| reason.to_owned());
+        for pool in self.pools() {
+            pool.abandon();
+        }
+        std::mem::forget(Arc::clone(self));
+    }
+
     fn pools(&self) -> [&Arc<Pool>; 3] {
         [&self.blocks, &self.tables, &self.locked]
     }
@@ -145,6 +160,11 @@ impl Opened {
     /// Returns whether the context is lost.
     pub(super) fn is_lost(&self) -> bool {
         self.loss.get().is_some()
+    }
+
+    /// Returns whether its driver hangs: what is of it must not be released.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Ordering::Acquire)
     }
 
     /// Returns whether `block` is memory of this context.

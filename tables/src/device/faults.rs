@@ -7,12 +7,12 @@
 //!
 //! A site is an OpenCL function and what it is called for: `clCreateBuffer build keys`,
 //! `clEnqueueNDRangeKernel lookup_chunk`. A fault that [lasts](Fault::lasts) makes every later call
-//! of any site fail, too, as after a driver has lost its device. The layer is one for the process:
-//! tests that use it run one at a time.
+//! of any site fail, too, as after a driver has lost its device. A call may also [hang](HANGS). The
+//! layer is one for the process: tests that use it run one at a time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::exit::TEST_TIMEOUT;
 use super::status::Failed;
@@ -24,11 +24,14 @@ pub struct Fault {
     pub site: String,
     /// Number of the use that fails, from 1.
     pub nth: u64,
-    /// The status code's name.
+    /// The status code's name, or [`HANGS`].
     pub status: &'static str,
     /// True if every call of any site fails from then on.
     pub lasts: bool,
 }
+
+/// The status of a call that does not return before [`end`] or another [`begin`].
+pub const HANGS: &str = "hangs";
 
 /// The calls that were made.
 #[derive(Debug, Clone, Default)]
@@ -48,7 +51,12 @@ struct Layer {
     uses: BTreeMap<(&'static str, &'static str), u64>,
     failed: u64,
     last: (&'static str, &'static str),
+    /// Number of times that it was begun or ended.
+    changes: u64,
 }
+
+/// Notified when the layer is begun or ended.
+static CHANGED: Condvar = Condvar::new();
 
 static LAYER: Mutex<Layer> = Mutex::new(Layer {
     on: false,
@@ -56,6 +64,7 @@ static LAYER: Mutex<Layer> = Mutex::new(Layer {
     uses: BTreeMap::new(),
     failed: 0,
     last: ("", ""),
+    changes: 0,
 });
 
 fn layer() -> MutexGuard<'static, Layer> {
@@ -64,11 +73,19 @@ fn layer() -> MutexGuard<'static, Layer> {
 
 /// Begins to count calls, and to let them fail as `fault` says.
 pub fn begin(fault: Option<Fault>) {
-    *layer() = Layer {
+    change(Layer {
         on: true,
         fault,
         ..Layer::default()
-    };
+    });
+}
+
+/// Puts `new` in the place of the layer, and lets calls return that hang.
+fn change(new: Layer) -> Layer {
+    let mut layer = layer();
+    let changes = layer.changes + 1;
+    CHANGED.notify_all();
+    std::mem::replace(&mut *layer, Layer { changes, ..new })
 }
 
 /// Makes an exit of this process wait for at most `milliseconds` until calls have ended.
@@ -83,7 +100,7 @@ pub fn report() -> Report {
 
 /// Ends counting and failing.
 pub fn end() -> Report {
-    std::mem::take(&mut *layer()).report()
+    change(Layer::default()).report()
 }
 
 impl Layer {
@@ -117,10 +134,16 @@ pub(super) fn pass(function: &'static str, what: &'static str) -> Result<(), Fai
         (fault.lasts && layer.failed > 0)
             || (uses == fault.nth && fault.site == site(function, what))
     });
-    match fails.map(|fault| fault.status.to_owned()) {
+    match fails.map(|fault| fault.status) {
+        Some(HANGS) => {
+            layer.failed += 1;
+            let changes = layer.changes;
+            drop(CHANGED.wait_while(layer, |layer| layer.changes == changes));
+            Ok(())
+        }
         Some(status) => {
             layer.failed += 1;
-            Err(Failed::Status(status))
+            Err(Failed::Status(status.to_owned()))
         }
         None => Ok(()),
     }

@@ -59,6 +59,7 @@ pub mod self_test_cache;
 mod staging;
 mod status;
 mod upload_permits;
+mod watchdog;
 
 pub use budget::{Budget, MEMORY_WAIT};
 pub use buffer::Buffer;
@@ -77,3 +78,4 @@ pub use queue::launch::Arg;
 pub use queue_threads::Device;
 pub use queue_threads::UploadPermit;
 pub use staging::Staging;
+pub use watchdog::DEVICE_TIMEOUT;

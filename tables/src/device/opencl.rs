@@ -25,6 +25,7 @@ use super::exit;
 #[cfg(debug_assertions)]
 use super::faults;
 use super::status::{Failed, without_panic};
+use super::watchdog;
 
 /// The site of an OpenCL call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +60,6 @@ pub(super) enum CallSite {
 
 impl CallSite {
     /// Returns the name of the OpenCL function.
-    #[cfg(debug_assertions)]
     pub(super) fn function(self) -> &'static str {
         match self {
             CallSite::PlatformIds => "clGetPlatformIDs",
@@ -92,12 +92,23 @@ impl CallSite {
     }
 }
 
+impl CallSite {
+    /// Returns the factor by which the call may take longer than others: a compiler does.
+    fn patience(self) -> u32 {
+        match self {
+            CallSite::BuildProgram => 10,
+            _ => 1,
+        }
+    }
+}
+
 /// The result of a call.
 pub(super) type Called<T> = Result<T, Failed>;
 
 /// Makes the `call` at `site`, whose `what` tells its uses apart.
 #[cfg_attr(not(debug_assertions), expect(unused_variables))]
 fn at<T>(site: CallSite, what: &'static str, call: impl FnOnce() -> cl::Result<T>) -> Called<T> {
+    let _watched = watchdog::call(site.function(), site.patience());
     #[cfg(debug_assertions)]
     faults::pass(site.function(), what)?;
     let _under_way = exit::enter();

@@ -13,6 +13,7 @@
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::queue_threads::Device;
 
@@ -71,6 +72,13 @@ impl Devices {
     /// Returns all of them, in the order in which they were asked for.
     pub fn all(&self) -> &[Device] {
         &self.0
+    }
+
+    /// Returns the same devices, whose drivers have `timeout` to answer
+    /// ([`Device::with_timeout`]).
+    pub fn with_timeout(&self, timeout: Option<Duration>) -> Self {
+        let all = self.0.iter().map(|device| device.with_timeout(timeout));
+        Self(all.collect())
     }
 
     /// Places a join on one of the devices that are `wanted`: the one with room and the least work.

@@ -73,6 +73,8 @@ struct Idle {
     bytes: u64,
     /// True if the context is lost: nothing is kept any more.
     closed: bool,
+    /// True if its driver hangs: it is not called any more, so nothing is released, either.
+    is_abandoned: bool,
 }
 
 impl Idle {
@@ -182,6 +184,10 @@ impl Pool {
         // Dropped after the lock, as releasing memory takes time.
         let mut others = Vec::new();
         let mut idle = self.idle();
+        if idle.is_abandoned {
+            std::mem::forget((memory, grant));
+            return;
+        }
         let mut keeps = bytes <= BLOCK_BYTES_MAX && !idle.closed;
         while keeps && idle.bytes + bytes > self.cap {
             // Sizes that are in use push out those that are not.
@@ -221,6 +227,14 @@ impl Pool {
     /// Releases every idle block: memory is short.
     pub(super) fn clear(&self) {
         self.release(u64::MAX);
+    }
+
+    /// Lets go of all memory for good, now and from now on: the driver hangs, and may still write
+    /// to it. Its bytes of the budget stay taken.
+    pub(super) fn abandon(&self) {
+        let mut idle = self.idle();
+        (idle.closed, idle.is_abandoned, idle.bytes) = (true, true, 0);
+        std::mem::forget(std::mem::take(&mut idle.blocks));
     }
 
     /// Keeps nothing from now on: commands of a lost context may still write to its memory.
@@ -279,6 +293,11 @@ impl InUse {
         let is_free = |block: &mut Arc<Block>| fits(block) && Arc::get_mut(block).is_some();
         let at = self.0.iter_mut().position(is_free)?;
         Some(Arc::clone(&self.0[at]))
+    }
+
+    /// Returns the bytes of all blocks.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.iter().map(|block| block.bytes).sum()
     }
 
     /// Returns whether commands alone hold some block, which is free when they are done.

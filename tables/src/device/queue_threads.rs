@@ -12,19 +12,20 @@
 //!
 //! A device is opened once in a process and stays open. Compiling its kernels costs up to half a
 //! second, and each context pins memory of the driver. Should the context be lost, the next job
-//! opens it again. A job whose caller is gone before it starts is skipped: dropping a stream
-//! cancels its work.
+//! opens it again. A thread that hangs in a call of the driver is replaced (`watchdog`). A job
+//! whose caller is gone before it starts is skipped: dropping a stream cancels its work.
 
 use std::collections::BTreeMap;
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either, select};
 use ocl::core::OclPrm;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::error::{Error, Result};
 
@@ -40,8 +41,14 @@ use super::self_test_cache::{self, SelfTestResult};
 use super::staging::Staging;
 use super::status::without_panic;
 use super::upload_permits::{Permit, Permits};
+use super::watchdog::{DEVICE_TIMEOUT, Late, Watch, Watched};
 
-type Job = Box<dyn FnOnce(Result<&mut Queue>) + Send>;
+/// What a queue thread runs.
+struct Job {
+    run: Box<dyn FnOnce(Result<&mut Queue>) + Send>,
+    /// The time that the driver has for each step; `None` without limit.
+    timeout: Option<Duration>,
+}
 
 /// Queue threads of a device to which data is copied: one uploads, one computes, one downloads.
 const QUEUE_THREADS: usize = 3;
@@ -83,6 +90,7 @@ pub struct Device {
     load: Arc<Load>,
     uploads: Arc<Permits>,
     jobs: Sender<Job>,
+    timeout: Option<Duration>,
 }
 
 /// The permit to fill memory that the device copies from, with the way to such memory.
@@ -111,30 +119,78 @@ impl std::fmt::Debug for UploadPermit {
     }
 }
 
-/// The opened device, once the first queue thread has had a job.
-#[derive(Default)]
+/// What the threads of a device share.
 struct Shared {
-    opened: Mutex<Option<Arc<Opened>>>,
+    state: Mutex<State>,
+    watch: Watch,
+    /// The last loss of a driver that hung, if any. All jobs that were under way then have failed.
+    hangs: watch::Sender<Option<Late>>,
+    /// The process that has the threads: one that was forked from it has none.
+    process: u32,
+}
+
+#[derive(Default)]
+struct State {
+    /// The opened device, once the first queue thread has had a job.
+    opened: Option<Arc<Opened>>,
+    /// Held by the thread that opens it. Another takes its place if that hangs.
+    opening: Arc<Mutex<()>>,
+    /// The error by which the last context was lost.
+    loss: Option<String>,
 }
 
 impl Shared {
+    fn new() -> Self {
+        Self {
+            state: Mutex::default(),
+            watch: Watch::default(),
+            hangs: watch::Sender::new(None),
+            process: std::process::id(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Opens the device unless that was done and its context still stands.
     fn open(&self, info: &Arc<DeviceInfo>, budget: &Arc<Budget>) -> Result<Arc<Opened>> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(opened) = opened.as_ref().filter(|opened| !opened.is_lost()) {
-            return Ok(Arc::clone(opened));
+        let turn = Arc::clone(&self.state().opening);
+        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = self.opened() {
+            return Ok(opened);
         }
-        let loss = opened.as_ref().and_then(|opened| opened.loss());
-        let new = Arc::new(Opened::new(Arc::clone(info), Arc::clone(budget), loss)?);
-        Ok(Arc::clone(opened.insert(new)))
+        let loss = {
+            let mut state = self.state();
+            if let Some(loss) = state.opened.as_ref().and_then(|opened| opened.loss()) {
+                state.loss = Some(loss);
+            }
+            state.loss.clone()
+        };
+        // Without the lock of the state: a driver takes its time.
+        let new = Opened::new(Arc::clone(info), Arc::clone(budget), loss)?;
+        let mut state = self.state();
+        if !Arc::ptr_eq(&state.opening, &turn) {
+            return Err(stopped(info, "it was opened too late"));
+        }
+        Ok(Arc::clone(state.opened.insert(Arc::new(new))))
     }
 
     fn opened(&self) -> Option<Arc<Opened>> {
-        self.opened
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-            .filter(|opened| !opened.is_lost())
+        let opened = self.state().opened.clone();
+        opened.filter(|opened| !opened.is_lost())
+    }
+
+    /// Takes the context as lost: a call of its driver hangs.
+    fn abandon(&self, reason: &str) {
+        let mut state = self.state();
+        state.opening = Arc::default();
+        state.loss = Some(reason.to_owned());
+        let opened = state.opened.take();
+        drop(state);
+        if let Some(opened) = opened {
+            opened.abandon(reason);
+        }
     }
 }
 
@@ -186,33 +242,44 @@ impl Device {
     fn start(info: DeviceInfo) -> Result<Self> {
         let info = Arc::new(info);
         let budget = Budget::for_device(&info);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::new());
         let (jobs, inbox) = channel::<Job>();
-        let inbox = Arc::new(Mutex::new(inbox));
         let threads = match info.kind {
             DeviceKind::Cpu => 1,
             _ => QUEUE_THREADS,
         };
+        let uploads = Permits::new(uploads(threads));
+        let maker = ThreadMaker {
+            info: Arc::clone(&info),
+            budget: Arc::clone(&budget),
+            shared: Arc::clone(&shared),
+            inbox: Arc::new(Mutex::new(inbox)),
+            uploads: Arc::clone(&uploads),
+        };
         for _ in 0..threads {
-            let thread = QueueThread {
-                info: Arc::clone(&info),
-                budget: Arc::clone(&budget),
-                shared: Arc::clone(&shared),
-                inbox: Arc::clone(&inbox),
-            };
-            std::thread::Builder::new()
-                .name(format!("horton {}", info.label()))
-                .spawn(move || thread.serve())
-                .map_err(|e| stopped(&info, e.to_string()))?;
+            maker.start_thread()?;
         }
+        maker.start_watchdog()?;
         Ok(Self {
             info,
             budget,
             shared,
             load: Arc::default(),
-            uploads: Permits::new(uploads(threads)),
+            uploads,
             jobs,
+            timeout: Some(DEVICE_TIMEOUT),
         })
+    }
+
+    /// Returns the same device, whose driver has `timeout` to answer jobs of this handle: for each
+    /// step, and once more for each gigabyte that it works on. `None` sets no limit.
+    ///
+    /// A job of a driver that takes longer fails, and so do all others of the device.
+    pub fn with_timeout(&self, timeout: Option<Duration>) -> Self {
+        Self {
+            timeout,
+            ..self.clone()
+        }
     }
 
     /// Returns its jobs: those in line and those that run.
@@ -282,17 +349,29 @@ impl Device {
     /// dropped before its turn. Waiting for the future blocks no thread.
     ///
     /// # Errors
-    /// The job's own, or [`Error::QueueStopped`] if it panicked or the thread is gone.
+    /// The job's own, [`Error::QueueStopped`] if it panicked or the thread is gone, and
+    /// [`Error::OpenCl`] if the driver does not answer in time
+    /// ([`with_timeout`](Self::with_timeout)).
     pub fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
     ) -> BoxFuture<'static, Result<Answer<T>>> {
+        // Before the job is in line: it hears of a hang that comes after that.
+        let mut hangs = self.shared.hangs.subscribe();
         let submitted = self.submit(job);
-        let info = Arc::clone(&self.info);
+        let (info, shared) = (Arc::clone(&self.info), Arc::clone(&self.shared));
         let answer = async move {
-            submitted?
-                .await
-                .map_err(|_| stopped(&info, "its thread ended"))?
+            let submitted = submitted?;
+            let hang = std::pin::pin!(hangs.changed());
+            match select(submitted, hang).await {
+                Either::Left((answer, _)) => {
+                    answer.map_err(|_| stopped(&info, "its thread ended"))?
+                }
+                Either::Right(_) => Err(match &*shared.hangs.borrow() {
+                    Some(late) => late.error(&info),
+                    None => stopped(&info, "its threads ended"),
+                }),
+            }
         };
         answer.boxed()
     }
@@ -312,35 +391,45 @@ impl Device {
         &self,
         job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
     ) -> Result<oneshot::Receiver<Result<Answer<T>>>> {
+        if self.shared.process != std::process::id() {
+            return Err(stopped(
+                &self.info,
+                "this process was forked from the one that opened it, and has none of its threads",
+            ));
+        }
+        if self.shared.watch.count() == 0 {
+            return Err(stopped(&self.info, "none of its threads is left"));
+        }
         let (reply, answer) = oneshot::channel();
         let info = Arc::clone(&self.info);
         let asked = Instant::now();
         let counted = Counted::new(&self.load);
-        self.jobs
-            .send(Box::new(move |queue| {
-                let _counted = counted;
-                if reply.is_closed() {
-                    return;
-                }
-                let began = Instant::now();
-                let mut result = match queue {
-                    Ok(queue) => without_panic(|| queue.job(job)).unwrap_or_else(|panic| {
-                        drop(queue.finish());
-                        Err(stopped(&info, panic))
-                    }),
-                    Err(error) => Err(error),
-                };
-                if let Ok(answer) = &mut result {
-                    answer.cost.waited = began - asked;
-                }
-                log::trace!(
-                    "job: waited {:?}, took {:?}",
-                    began - asked,
-                    began.elapsed()
-                );
-                drop(reply.send(result));
-            }))
-            .map_err(|_| stopped(&self.info, "its thread ended"))?;
+        let run: Box<dyn FnOnce(Result<&mut Queue>) + Send> = Box::new(move |queue| {
+            let _counted = counted;
+            if reply.is_closed() {
+                return;
+            }
+            let began = Instant::now();
+            let mut result = match queue {
+                Ok(queue) => without_panic(|| queue.job(job)).unwrap_or_else(|panic| {
+                    drop(queue.finish());
+                    Err(stopped(&info, panic))
+                }),
+                Err(error) => Err(error),
+            };
+            if let Ok(answer) = &mut result {
+                answer.cost.waited = began - asked;
+            }
+            log::trace!(
+                "job: waited {:?}, took {:?}",
+                began - asked,
+                began.elapsed()
+            );
+            drop(reply.send(result));
+        });
+        let timeout = self.timeout;
+        let sent = self.jobs.send(Job { run, timeout });
+        sent.map_err(|_| stopped(&self.info, "its thread ended"))?;
         Ok(answer)
     }
 }
@@ -401,37 +490,126 @@ fn stopped(info: &DeviceInfo, reason: impl Into<String>) -> Error {
     }
 }
 
-/// A thread with a queue of its own.
-struct QueueThread {
+/// What makes the threads of a device.
+#[derive(Clone)]
+struct ThreadMaker {
     info: Arc<DeviceInfo>,
     budget: Arc<Budget>,
     shared: Arc<Shared>,
     inbox: Arc<Mutex<Receiver<Job>>>,
+    uploads: Arc<Permits>,
+}
+
+impl ThreadMaker {
+    /// Starts a thread with a queue of its own.
+    fn start_thread(&self) -> Result<()> {
+        let watched = self.shared.watch.add();
+        let thread = QueueThread {
+            maker: self.clone(),
+            watched: Arc::clone(&watched),
+        };
+        let started = self.start("horton", move || thread.serve());
+        if started.is_err() {
+            self.shared.watch.remove(&watched);
+        }
+        started
+    }
+
+    /// Starts the thread that looks after the others.
+    fn start_watchdog(&self) -> Result<()> {
+        let maker = self.clone();
+        self.start("horton watchdog", move || {
+            loop {
+                let late = maker.shared.watch.wait_for_late();
+                maker.replace_threads(late);
+            }
+        })
+    }
+
+    fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new().name(format!("{name} {}", self.info.label()));
+        let started = thread.spawn(work);
+        started.map_err(|e| stopped(&self.info, e.to_string()))?;
+        Ok(())
+    }
+
+    /// Takes the device as lost, as a call of its driver hangs, and all jobs as failed. Other
+    /// threads take the places of those that are busy.
+    fn replace_threads(&self, late: Late) {
+        let error = late.error(&self.info);
+        log::warn!("{error}");
+        self.shared.abandon(&error.problem());
+        let abandoned = self.shared.watch.abandon_busy();
+        self.uploads.renew(abandoned);
+        for _ in 0..abandoned {
+            if let Err(error) = self.start_thread() {
+                log::warn!("{error}");
+            }
+        }
+        self.shared.hangs.send_replace(Some(late));
+    }
+}
+
+impl Late {
+    /// Returns the error of a job on the device of `info` that a driver does not answer.
+    fn error(&self, info: &DeviceInfo) -> Error {
+        Error::OpenCl {
+            call: self.call.to_owned(),
+            device: info.label(),
+            status: format!(
+                "it has not returned for {:.1} s",
+                self.allowed.as_secs_f32()
+            ),
+        }
+    }
+}
+
+/// A thread with a queue of its own.
+struct QueueThread {
+    maker: ThreadMaker,
+    watched: Arc<Watched>,
 }
 
 impl QueueThread {
-    /// Runs jobs until every handle is gone. A device that cannot be opened fails the job, and is
-    /// opened again for the next, as is one whose context was lost.
+    /// Runs jobs until every handle is gone, or until the thread was abandoned in one. A device
+    /// that cannot be opened fails the job, and is opened again for the next, as is one whose
+    /// context was lost.
     fn serve(&self) {
+        self.watched.watch_this_thread();
         let mut queue: Option<Queue> = None;
-        while let Some(job) = self.next_job() {
-            queue = queue.filter(|queue| !queue.is_lost());
-            let queue = match queue.as_mut() {
-                Some(queue) => Ok(queue),
-                None => self.open().map(|opened| queue.insert(opened)),
-            };
-            job(queue);
+        let mut goes_on = true;
+        while goes_on && let Some(Job { run, timeout }) = self.next_job() {
+            goes_on = self.maker.shared.watch.run(&self.watched, timeout, || {
+                if let Some(lost) = queue.take_if(|queue| queue.is_lost()) {
+                    lost.release();
+                }
+                run(match queue.as_mut() {
+                    Some(queue) => Ok(queue),
+                    None => self.open().map(|opened| queue.insert(opened)),
+                });
+            });
+        }
+        if !goes_on {
+            // To release what it has may hang once more.
+            std::mem::forget(queue);
         }
     }
 
     /// Waits for a job; idle threads wait at the lock.
     fn next_job(&self) -> Option<Job> {
-        let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let inbox = &self.maker.inbox;
+        let inbox = inbox.lock().unwrap_or_else(PoisonError::into_inner);
         inbox.recv().ok()
     }
 
     fn open(&self) -> Result<Queue> {
-        without_panic(|| Queue::open(self.shared.open(&self.info, &self.budget)?))
-            .unwrap_or_else(|panic| Err(stopped(&self.info, panic)))
+        let ThreadMaker {
+            info,
+            budget,
+            shared,
+            ..
+        } = &self.maker;
+        without_panic(|| Queue::open(shared.open(info, budget)?))
+            .unwrap_or_else(|panic| Err(stopped(info, panic)))
     }
 }

@@ -63,9 +63,15 @@ impl Permits {
         Permit(Arc::clone(self))
     }
 
+    /// Takes `lost` permits as given back: their jobs hang.
+    pub(super) fn renew(&self, lost: usize) {
+        (0..lost).for_each(|_| self.give_back());
+    }
+
     fn give_back(&self) {
         let mut state = self.lock();
-        state.left += 1;
+        // One that was renewed may come back all the same.
+        state.left = state.all.min(state.left + 1);
         let woken = if state.left == state.all {
             std::mem::take(&mut state.waiting)
         } else {

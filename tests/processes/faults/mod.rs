@@ -12,6 +12,7 @@
 
 mod cancel;
 mod cases;
+mod hang;
 mod listing;
 mod session;
 mod sites;

@@ -29,6 +29,7 @@ use super::opencl;
 use super::pool::{Block, InUse};
 use super::staging::Staging;
 use super::status::Failed;
+use super::watchdog;
 
 use timeline::{Command, JobClock, Stage};
 
@@ -99,6 +100,7 @@ impl Queue {
 
     /// Waits for all commands and checks how they ended. A failed job's may still use its buffers.
     pub(super) fn finish(&mut self) -> Result<()> {
+        watchdog::expect(self.in_use.bytes());
         let finished = opencl::finish(&self.commands, "").map_err(|e| {
             let error = self.fail("clFinish", &e);
             // The commands may still run.
@@ -205,6 +207,7 @@ impl Queue {
 
     /// Waits for the commands so far and checks how they ended.
     fn wait(&mut self, what: &'static str) -> Result<()> {
+        watchdog::expect(self.in_use.bytes());
         opencl::finish(&self.commands, what).map_err(|e| self.fail("clFinish", &e))?;
         self.check()
     }
@@ -276,6 +279,13 @@ impl Queue {
         Error::WrongAnswer {
             device: self.info().label(),
             what,
+        }
+    }
+
+    /// Releases the queue, unless its driver hangs: that call might, too.
+    pub(super) fn release(self) {
+        if self.opened.is_abandoned() {
+            std::mem::forget(self);
         }
     }
 

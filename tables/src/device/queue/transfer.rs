@@ -16,6 +16,7 @@ use crate::error::Result;
 use super::super::buffer::{Buffer, within};
 use super::super::opencl;
 use super::super::staging::Staging;
+use super::super::watchdog;
 use super::{Queue, Stage};
 
 /// Elements on their way to the host.
@@ -186,6 +187,7 @@ impl Queue {
             return Ok(());
         }
         let mem = self.use_buffer(buffer)?;
+        watchdog::expect(self.in_use.bytes());
         // SAFETY: the range was checked above; the rest is the caller's promise.
         let event = unsafe { opencl::read(&self.commands, mem, blocking, offset, out) }
             .map_err(|e| self.fail("clEnqueueReadBuffer", &e))?;

@@ -1,0 +1,325 @@
+//! Deadlines of a device's jobs: what becomes of a driver that does not answer.
+//!
+//! ```text
+//!  queue thread   Idle ── begins a job ──▶ Busy ── ends it ──▶ Idle
+//!                                           │ no OpenCL call began or ended for too long
+//!                                           ▼
+//!  watchdog                             Abandoned ─▶ the device is lost, all jobs fail, and other
+//!                                                    threads take the places of those that are busy
+//! ```
+//!
+//! A driver can hang in any call, and a call cannot be ended from outside. So the thread is left to
+//! itself, and ends when the call returns. Everything that a call may still write to is kept for
+//! good: that memory is never used again, nor given back to the driver.
+//!
+//! Each queue thread notes when its job, or a call of it, began or ended. The time that it has
+//! until the next such moment comes from the session, and grows with the memory that the commands
+//! under way use. A compiler has more. Not only calls are timed, as a job may also wait for a lock
+//! that a thread holds which hangs in a call.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The time in which a driver must answer, unless a session says otherwise.
+pub const DEVICE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The pause between looks of the watchdog.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Bytes of commands for which the time is granted once more.
+const BYTES_PER_TIMEOUT: u64 = 1 << 30;
+
+thread_local! {
+    /// What this thread notes its progress in, if it is a queue thread.
+    static THIS_THREAD: RefCell<Option<Arc<Watched>>> = const { RefCell::new(None) };
+}
+
+/// The progress of one queue thread.
+#[derive(Debug, Default)]
+pub(super) struct Watched(Mutex<Phase>);
+
+#[derive(Debug, Default)]
+enum Phase {
+    #[default]
+    Idle,
+    Busy(Busy),
+    Abandoned,
+}
+
+#[derive(Debug)]
+struct Busy {
+    /// The time that a session grants; `None` without limit.
+    timeout: Option<Duration>,
+    /// Bytes of the commands that the next call waits for.
+    bytes: u64,
+    /// The function of the call that the driver has not answered, and the factor by which it may
+    /// take longer.
+    call: Option<(&'static str, u32)>,
+    /// The last progress.
+    since: Instant,
+}
+
+impl Busy {
+    /// Returns the time within which there must be progress.
+    fn allowed(&self) -> Option<Duration> {
+        let of_call = self.call.map_or(1, |(_, factor)| factor);
+        let of_bytes = u32::try_from(1 + self.bytes / BYTES_PER_TIMEOUT).unwrap_or(u32::MAX);
+        Some(self.timeout?.saturating_mul(of_call.max(of_bytes)))
+    }
+
+    /// Returns what hangs, and for how long, if there was no progress for too long.
+    fn late(&self) -> Option<Late> {
+        let allowed = self.allowed()?;
+        (self.since.elapsed() > allowed).then(|| Late {
+            call: self.call.map_or("a job", |(function, _)| function),
+            allowed,
+        })
+    }
+}
+
+/// A call that did not return in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Late {
+    /// The OpenCL function.
+    pub(super) call: &'static str,
+    /// The time that it had.
+    pub(super) allowed: Duration,
+}
+
+impl Watched {
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes this thread note its progress here.
+    pub(super) fn watch_this_thread(self: &Arc<Self>) {
+        THIS_THREAD.set(Some(Arc::clone(self)));
+    }
+
+    /// Begins a job that has `timeout` for each step.
+    fn begin(&self, timeout: Option<Duration>) {
+        *self.phase() = Phase::Busy(Busy {
+            timeout,
+            bytes: 0,
+            call: None,
+            since: Instant::now(),
+        });
+    }
+
+    /// Ends the job. Returns whether the thread goes on: it does not if it was abandoned.
+    fn end(&self) -> bool {
+        let mut phase = self.phase();
+        let goes_on = !matches!(*phase, Phase::Abandoned);
+        if goes_on {
+            *phase = Phase::Idle;
+        }
+        goes_on
+    }
+
+    fn late(&self) -> Option<Late> {
+        match &*self.phase() {
+            Phase::Busy(busy) => busy.late(),
+            Phase::Idle | Phase::Abandoned => None,
+        }
+    }
+
+    /// Abandons the thread if it is busy. Returns whether it was.
+    fn abandon(&self) -> bool {
+        let mut phase = self.phase();
+        let was_busy = matches!(*phase, Phase::Busy(_));
+        if was_busy {
+            *phase = Phase::Abandoned;
+        }
+        was_busy
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Busy)) {
+        if let Phase::Busy(busy) = &mut *self.phase() {
+            change(busy);
+            busy.since = Instant::now();
+        }
+    }
+}
+
+/// Notes that a call of `function` begins, which may take `factor` times as long as others, until
+/// what is returned is dropped.
+pub(super) fn call(function: &'static str, factor: u32) -> CallUnderWay {
+    note(|busy| busy.call = Some((function, factor)));
+    CallUnderWay
+}
+
+/// Notes the `bytes` of the commands that the next call waits for.
+pub(super) fn expect(bytes: u64) {
+    note(|busy| busy.bytes = bytes);
+}
+
+fn note(change: impl FnOnce(&mut Busy)) {
+    THIS_THREAD.with_borrow(|this| {
+        if let Some(watched) = this {
+            watched.note(change);
+        }
+    });
+}
+
+/// A call that a driver has not answered.
+pub(super) struct CallUnderWay;
+
+impl Drop for CallUnderWay {
+    fn drop(&mut self) {
+        note(|busy| (busy.call, busy.bytes) = (None, 0));
+    }
+}
+
+/// The queue threads of a device.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    threads: Mutex<Vec<Arc<Watched>>>,
+    /// Number of jobs that run on threads which are not abandoned.
+    jobs: Mutex<usize>,
+    /// Notified when the first of them begins.
+    began: Condvar,
+}
+
+impl Watch {
+    /// Adds a thread.
+    pub(super) fn add(&self) -> Arc<Watched> {
+        let watched = Arc::<Watched>::default();
+        self.threads().push(Arc::clone(&watched));
+        watched
+    }
+
+    /// Returns the number of threads.
+    pub(super) fn count(&self) -> usize {
+        self.threads().len()
+    }
+
+    /// Takes a thread out that could not be started.
+    pub(super) fn remove(&self, watched: &Arc<Watched>) {
+        self.threads().retain(|other| !Arc::ptr_eq(other, watched));
+    }
+
+    /// Runs a job on the thread of `watched`, with `timeout` for each step. Returns whether the
+    /// thread goes on.
+    pub(super) fn run(
+        &self,
+        watched: &Watched,
+        timeout: Option<Duration>,
+        job: impl FnOnce(),
+    ) -> bool {
+        let mut jobs = self.jobs();
+        *jobs += 1;
+        if *jobs == 1 {
+            self.began.notify_all();
+        }
+        drop(jobs);
+        watched.begin(timeout);
+        job();
+        let goes_on = watched.end();
+        if goes_on {
+            *self.jobs() -= 1;
+        }
+        goes_on
+    }
+
+    /// Waits until a job is late.
+    pub(super) fn wait_for_late(&self) -> Late {
+        loop {
+            let none = |jobs: &mut usize| *jobs == 0;
+            drop(self.began.wait_while(self.jobs(), none));
+            std::thread::sleep(TICK);
+            if let Some(late) = self.threads().iter().find_map(|watched| watched.late()) {
+                return late;
+            }
+        }
+    }
+
+    /// Abandons all threads that are busy: what one hangs in may hold up the others. Returns how
+    /// many.
+    pub(super) fn abandon_busy(&self) -> usize {
+        let mut threads = self.threads();
+        let before = threads.len();
+        threads.retain(|watched| !watched.abandon());
+        let abandoned = before - threads.len();
+        drop(threads);
+        *self.jobs() -= abandoned;
+        abandoned
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<Arc<Watched>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, usize> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(20);
+
+    #[test]
+    fn a_job_is_late_that_makes_no_progress_in_its_time() {
+        let watch = Watch::default();
+        let watched = watch.add();
+        watched.watch_this_thread();
+        let goes_on = watch.run(&watched, Some(SHORT), || {
+            assert_eq!(watched.late(), None);
+            std::thread::sleep(2 * SHORT);
+            let late = watched.late().unwrap();
+            assert_eq!((late.call, late.allowed), ("a job", SHORT));
+            let under_way = call("clFinish", 1);
+            assert_eq!(watched.late(), None, "that was progress");
+            std::thread::sleep(2 * SHORT);
+            assert_eq!(watched.late().unwrap().call, "clFinish");
+            drop(under_way);
+            assert_eq!(watched.late(), None);
+            // More memory has more time, and so has a compiler.
+            expect(2 * BYTES_PER_TIMEOUT + 1);
+            let under_way = call("clEnqueueReadBuffer", 1);
+            std::thread::sleep(2 * SHORT);
+            assert_eq!(watched.late(), None);
+            drop(under_way);
+            let under_way = call("clBuildProgram", 9);
+            std::thread::sleep(2 * SHORT);
+            assert_eq!(watched.late(), None);
+            drop(under_way);
+        });
+        assert!(goes_on);
+        std::thread::sleep(2 * SHORT);
+        assert_eq!(watched.late(), None, "it is idle");
+        THIS_THREAD.set(None);
+    }
+
+    #[test]
+    fn without_a_timeout_no_job_is_late() {
+        let watch = Watch::default();
+        let watched = watch.add();
+        let goes_on = watch.run(&watched, None, || {
+            std::thread::sleep(SHORT);
+            assert_eq!(watched.late(), None);
+        });
+        assert!(goes_on);
+    }
+
+    #[test]
+    fn threads_that_are_busy_are_abandoned_and_end() {
+        let watch = Watch::default();
+        let [busy, idle] = [watch.add(), watch.add()];
+        let goes_on = watch.run(&busy, Some(SHORT), || {
+            let late = watch.wait_for_late();
+            assert_eq!(late.call, "a job");
+            assert_eq!(watch.abandon_busy(), 1);
+            assert_eq!(watch.count(), 1);
+        });
+        assert!(!goes_on);
+        assert_eq!(*watch.jobs(), 0);
+        assert!(watch.run(&idle, Some(SHORT), || {}));
+        assert_eq!(watch.abandon_busy(), 0);
+        watch.remove(&idle);
+        assert_eq!(watch.count(), 0);
+    }
+}

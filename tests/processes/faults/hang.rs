@@ -1,0 +1,193 @@
+//! Drivers that hang in a call: the join goes on on the host, later ones are told why, and other
+//! sessions have the device again, by other threads.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use datafusion::prelude::{SessionConfig, SessionContext};
+use horton_join::config::{Enabled, HortonConfig};
+use horton_test_support::internals::faults::{self, Fault, HANGS};
+use horton_test_support::joins::{device, text};
+use horton_test_support::patience::Patience;
+
+use super::watch::{one_at_a_time, watched};
+
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The time that the host, and whatever else runs on the machine, may take.
+const HOST: Duration = Duration::from_secs(8);
+
+const QUERY: &str = "SELECT count(*), sum(a.v * b.v) FROM \
+                     (SELECT value k, value % 7 v FROM generate_series(1, 3000)) a JOIN \
+                     (SELECT value % 5000 k, value % 11 v FROM generate_series(1, 9000)) b \
+                     ON a.k = b.k";
+
+fn session(on_device_error: &str) -> SessionContext {
+    let options = HortonConfig {
+        enabled: Enabled::Always,
+        device_timeout: TIMEOUT.as_secs(),
+        on_device_error: on_device_error.parse().unwrap(),
+        ..HortonConfig::default()
+    };
+    let config = SessionConfig::new().with_target_partitions(2);
+    horton_join::context(config.with_option_extension(options))
+}
+
+fn rows(session: &SessionContext, query: &str) -> Result<Vec<String>, String> {
+    let (session, query) = (session.clone(), query.to_owned());
+    let what = query.clone();
+    watched(&what, async move {
+        let frame = session.sql(&query).await.map_err(|e| e.to_string())?;
+        let batches = frame.collect().await.map_err(|e| e.to_string())?;
+        Ok(text(&batches))
+    })
+}
+
+fn hang(site: &str, nth: u64) {
+    faults::begin(Some(Fault {
+        site: site.to_owned(),
+        nth,
+        status: HANGS,
+        lasts: false,
+    }));
+}
+
+fn plan(session: &SessionContext) -> String {
+    rows(session, &format!("EXPLAIN ANALYZE {QUERY}"))
+        .unwrap()
+        .join("\n")
+}
+
+/// Functions that probe and build streams call themselves, as they take memory of the device. Only
+/// those of queue threads have deadlines.
+const OF_STREAMS: [&str; 4] = [
+    "clCreateBuffer",
+    "clEnqueueMapBuffer",
+    "clEnqueueUnmapMemObject",
+    "clFlush",
+];
+
+/// A site for each other function that the query calls on a device that was opened.
+fn sites() -> BTreeMap<String, String> {
+    faults::begin(None);
+    rows(&session("fallback"), QUERY).unwrap();
+    let uses = faults::end().uses;
+    assert!(!uses.is_empty());
+    let of_function = |site: String| {
+        let function = site.split(' ').next().unwrap().to_owned();
+        (function, site)
+    };
+    let is_of_streams = |(function, site): &(String, String)| {
+        OF_STREAMS.contains(&function.as_str()) || site == "clGetEventInfo map"
+    };
+    let sites = uses.into_keys().map(of_function);
+    sites.filter(|site| !is_of_streams(site)).collect()
+}
+
+#[test]
+fn a_call_that_hangs_costs_its_time_and_no_rows() {
+    let _guard = one_at_a_time();
+    let expected = rows(&session("fallback"), QUERY).unwrap();
+    let on_device = format!("rows, on {}", device().info().name);
+    let sites = sites();
+    assert!(sites.len() >= 8, "{sites:?}");
+    for (function, site) in sites {
+        let session = session("fallback");
+        hang(&site, 1);
+        let began = Instant::now();
+        assert_eq!(rows(&session, QUERY).unwrap(), expected, "{site}");
+        let took = began.elapsed();
+        assert_eq!(faults::report().failed, 1, "{site}");
+        assert!(took < TIMEOUT + HOST, "{site}: {took:?}");
+        let shown = plan(&session);
+        let reason = format!("device failed: OpenCL {function} failed on");
+        assert!(
+            shown.contains(&reason) && shown.contains("has not returned for 1.0 s"),
+            "{shown}"
+        );
+        // While it hangs, others have the device, by other threads and a context of its own.
+        let shown = plan(&self::session("fallback"));
+        assert!(shown.contains(&on_device), "{site}: {shown}");
+        faults::end();
+    }
+}
+
+#[test]
+fn a_session_that_wants_to_see_errors_sees_that_a_call_hangs() {
+    let _guard = one_at_a_time();
+    let session = session("error");
+    rows(&session, QUERY).unwrap();
+    hang("clFinish", 1);
+    let error = rows(&session, QUERY).unwrap_err();
+    faults::end();
+    assert!(
+        error.contains("OpenCL clFinish failed on") && error.contains("has not returned for 1.0 s"),
+        "{error}"
+    );
+}
+
+/// Another session's job is on the same device, and not late itself.
+#[test]
+fn a_hang_is_no_longer_than_its_deadline_for_other_sessions() {
+    let _guard = one_at_a_time();
+    let [hangs, other] = [(); 2].map(|()| session("fallback"));
+    let expected = rows(&other, QUERY).unwrap();
+    hang("clFinish", 1);
+    let (first, second) = std::thread::scope(|scope| {
+        let first = scope.spawn(|| rows(&hangs, QUERY));
+        let began = Instant::now();
+        let second = rows(&other, QUERY);
+        assert!(began.elapsed() < TIMEOUT + HOST);
+        (first.join().unwrap(), second)
+    });
+    assert_eq!(faults::end().failed, 1);
+    assert_eq!(
+        (first.unwrap(), second.unwrap()),
+        (expected.clone(), expected)
+    );
+}
+
+/// The thread that hung comes back after its place was taken. Nothing of the first context is used
+/// again, and what was built on it answers nobody.
+#[test]
+fn a_call_that_returns_too_late_does_no_harm() {
+    let _guard = one_at_a_time();
+    let session = session("fallback");
+    let expected = rows(&session, QUERY).unwrap();
+    for site in ["clFinish", "clEnqueueReadBuffer", "clSetKernelArg enter"] {
+        hang(site, 1);
+        assert_eq!(rows(&self::session("fallback"), QUERY).unwrap(), expected);
+        assert_eq!(faults::end().failed, 1, "{site}");
+        // It returns now, beside other joins.
+        for _ in 0..5 {
+            let session = self::session("fallback");
+            assert_eq!(rows(&session, QUERY).unwrap(), expected, "{site}");
+        }
+    }
+    assert!(plan(&self::session("fallback")).contains("rows, on "));
+}
+
+/// A driver that hangs before it lists its devices leaves joins to the host. They are told so, and
+/// have the device once it has listed them.
+#[test]
+fn a_driver_that_lists_no_devices_is_waited_for_no_longer_than_that() {
+    let _guard = one_at_a_time();
+    let expected = rows(&session("fallback"), QUERY).unwrap();
+    let session = session("fallback");
+    hang("clGetPlatformIDs", 1);
+    let began = Instant::now();
+    // A part of the platform's name that nobody has asked for.
+    rows(&session, "SET horton.device = 'Computing Lang'").unwrap();
+    assert_eq!(rows(&session, QUERY).unwrap(), expected);
+    assert!(began.elapsed() < TIMEOUT + HOST);
+    let reason = "no OpenCL driver has listed its devices for 1 s";
+    let shown = plan(&session);
+    assert!(shown.contains(reason), "{shown}");
+    assert_eq!(faults::end().failed, 1);
+    let mut patience = Patience::default();
+    while plan(&session).contains(reason) {
+        assert!(!patience.is_over());
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert!(plan(&session).contains(&format!("rows, on {}", device().info().name)));
+}
