@@ -76,7 +76,7 @@ fn a_kernel_or_argument_that_does_not_fit_is_an_error() {
 /// A process that is forked has the memory of the first one, and none of its threads.
 #[cfg(unix)]
 #[test]
-fn a_forked_process_is_told_that_it_has_no_device() {
+fn a_forked_process_hears_that_it_has_no_device() {
     let device = Device::open("auto").unwrap();
     device.run_blocking(|_| Ok(())).unwrap();
     // SAFETY: the child asks for one job, which needs no lock that another thread may hold now, and
@@ -84,9 +84,9 @@ fn a_forked_process_is_told_that_it_has_no_device() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let answer = device.run_blocking(|_| Ok(()));
-        let is_told = answer.is_err_and(|error| error.to_string().contains("was forked"));
+        let hears = answer.is_err_and(|error| error.to_string().contains("was forked"));
         // SAFETY: it has no arguments that matter to memory.
-        unsafe { libc::_exit(i32::from(!is_told)) };
+        unsafe { libc::_exit(i32::from(!hears)) };
     }
     assert!(child > 0);
     let mut status = 0;
