@@ -43,9 +43,12 @@ use super::status::without_panic;
 use super::upload_permits::{Permit, Permits};
 use super::watchdog::{DEVICE_TIMEOUT, Late, Watch, Watched};
 
-/// What a queue thread runs.
+/// What a queue thread runs with its queue, or with the reason why it has none.
+type Work = Box<dyn FnOnce(Result<&mut Queue>) + Send>;
+
+/// Work, and how long it may take.
 struct Job {
-    run: Box<dyn FnOnce(Result<&mut Queue>) + Send>,
+    run: Work,
     /// The time that the driver has for each step; `None` without limit.
     timeout: Option<Duration>,
 }
@@ -404,7 +407,7 @@ impl Device {
         let info = Arc::clone(&self.info);
         let asked = Instant::now();
         let counted = Counted::new(&self.load);
-        let run: Box<dyn FnOnce(Result<&mut Queue>) + Send> = Box::new(move |queue| {
+        let run: Work = Box::new(move |queue| {
             let _counted = counted;
             if reply.is_closed() {
                 return;

@@ -4,8 +4,8 @@
 //!  queue thread   Idle ── begins a job ──▶ Busy ── ends it ──▶ Idle
 //!                                           │ no OpenCL call began or ended for too long
 //!                                           ▼
-//!  watchdog                             Abandoned ─▶ the device is lost, all jobs fail, and other
-//!                                                    threads take the places of those that are busy
+//!  watchdog                             Abandoned ─▶ the device is lost, all jobs fail, and
+//!                                                    other threads do what comes after
 //! ```
 //!
 //! A driver can hang in any call, and a call cannot be ended from outside. So the thread is left to
