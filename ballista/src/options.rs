@@ -138,6 +138,7 @@ mod tests {
             enabled: Enabled::Never,
             device: "amd".to_owned(),
             device_memory_limit: 5,
+            device_timeout: 7,
             min_build_rows: 6,
             filters: Filters::Off,
             spill: false,
@@ -147,6 +148,7 @@ mod tests {
         let expected = HortonConfig {
             device: "nvidia".to_owned(),
             device_memory_limit: 0,
+            device_timeout: executor.device_timeout,
             ..task
         };
         assert_eq!(joins, expected);

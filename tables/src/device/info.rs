@@ -19,8 +19,12 @@ use ocl::core::{DeviceId, DeviceInfo as Request, PlatformId, PlatformInfo};
 
 use crate::error::{Error, Result};
 
+use super::identity::Identity;
 use super::kind::{DEFAULT_SLOTS, DeviceKind, INT64_ATOMICS, KernelBody, SubGroupShuffle};
 use super::opencl;
+
+/// The request for a board's name, which has no name in `ocl`.
+const BOARD_NAME_AMD: u32 = 0x4038;
 
 /// Parts of the names of Mesa's software renderers.
 const SOFTWARE_RENDERERS: [&str; 4] = ["llvmpipe", "lavapipe", "softpipe", "swrast"];
@@ -36,6 +40,9 @@ pub struct DeviceInfo {
     pub platform_version: String,
     /// Name of the device.
     pub name: String,
+    /// Name of its board, where the driver's name is that of the chip: `AMD Radeon RX 7900 XTX` for
+    /// `gfx1100`. Empty if there is none.
+    pub board: String,
     /// Name of the vendor.
     pub vendor: String,
     /// OpenCL version string of the device, with the driver's.
@@ -61,6 +68,7 @@ pub struct DeviceInfo {
     pub unified_memory: bool,
     /// Reason why the kernels cannot run there, if there is one.
     pub obstacle: Option<String>,
+    pub(super) identity: Identity,
     pub(super) platform_id: PlatformId,
     pub(super) device_id: DeviceId,
 }
@@ -153,9 +161,21 @@ impl DeviceInfo {
         self.has_prefetch()
     }
 
-    /// Returns its place and name: `0:0 NVIDIA H200`.
+    /// Returns its place and name: `0:0 NVIDIA H200`, `1:0 gfx1100 (AMD Radeon RX 7900 XTX)`.
     pub fn label(&self) -> String {
-        format!("{}:{} {}", self.index.0, self.index.1, self.name)
+        let name = format!("{}:{} {}", self.index.0, self.index.1, self.name);
+        match self.board.as_str() {
+            "" => name,
+            board => format!("{name} ({board})"),
+        }
+    }
+
+    /// Returns whether another platform offers the same device, as far as the drivers tell. Devices
+    /// of one platform are different ones.
+    pub(super) fn is_same_device(&self, other: &Self) -> bool {
+        let by_name = || self.name == other.name;
+        self.platform_id != other.platform_id
+            && (self.identity.is_same(&other.identity)).unwrap_or_else(by_name)
     }
 }
 
@@ -225,12 +245,13 @@ fn describe(index: (usize, usize), platform: PlatformId, id: DeviceId) -> Device
         index,
         platform: platform_text(platform, PlatformInfo::Name),
         platform_version: platform_text(platform, PlatformInfo::Version),
-        name: text(id, Request::Name),
-        vendor: text(id, Request::Vendor),
+        name: text(id, Request::Name as u32),
+        board: String::new(),
+        vendor: text(id, Request::Vendor as u32),
         version: format!(
             "{}, driver {}",
-            text(id, Request::Version),
-            text(id, Request::DriverVersion)
+            text(id, Request::Version as u32),
+            text(id, Request::DriverVersion as u32)
         ),
         kind: match kind_bits {
             bits if bits & 4 != 0 => DeviceKind::Gpu,
@@ -242,13 +263,18 @@ fn describe(index: (usize, usize), platform: PlatformId, id: DeviceId) -> Device
         global_memory: number(id, Request::GlobalMemSize),
         max_allocation: number(id, Request::MaxMemAllocSize),
         local_memory: number(id, Request::LocalMemSize),
-        extensions: text(id, Request::Extensions),
+        extensions: text(id, Request::Extensions as u32),
         sub_group_width: 0,
         unified_memory: number(id, Request::HostUnifiedMemory) != 0,
         obstacle: None,
+        identity: Identity::default(),
         platform_id: platform,
         device_id: id,
     };
+    if info.has("cl_amd_device_attribute_query") {
+        info.board = text(id, BOARD_NAME_AMD);
+    }
+    info.identity = Identity::new(|extension| info.has(extension), |request| raw(id, request));
     info.sub_group_width = sub_group_width(&info, id);
     info.obstacle = obstacle(&info, id);
     info
@@ -314,8 +340,8 @@ fn raw(id: DeviceId, request: u32) -> Vec<u8> {
     opencl::device_info(id, request).unwrap_or_default()
 }
 
-fn text(id: DeviceId, request: Request) -> String {
-    String::from_utf8_lossy(&raw(id, request as u32))
+fn text(id: DeviceId, request: u32) -> String {
+    String::from_utf8_lossy(&raw(id, request))
         .trim_end_matches('\0')
         .trim()
         .to_owned()

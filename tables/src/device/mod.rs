@@ -43,6 +43,7 @@ mod exit;
 pub mod faults;
 pub mod host;
 mod huge_pages;
+mod identity;
 mod info;
 mod job;
 mod kind;

@@ -4,7 +4,7 @@
 //!  open('auto')                GPU > accelerator > CPU > software renderer; then the most compute
 //!                              units; then 64-bit atomics; none that failed its self-test
 //!                = '0:1'       second device of the first platform
-//!                = 'radeon'    part of a device or platform name, any case
+//!                = 'radeon'    part of a device, board or platform name, any case
 //!                = 'all'       as 'auto', and all others of that kind with memory of their own
 //!                = '0:0, 0:1'  a list of the above: all of them
 //! ```
@@ -78,6 +78,7 @@ impl DeviceInfo {
         let asked = asked.to_lowercase();
         asked == format!("{}:{}", self.index.0, self.index.1)
             || self.name.to_lowercase().contains(&asked)
+            || self.board.to_lowercase().contains(&asked)
             || self.platform.to_lowercase().contains(&asked)
     }
 }
@@ -146,21 +147,27 @@ fn choose_all(devices: Vec<DeviceInfo>, asked: &str) -> Result<Vec<DeviceInfo>> 
 }
 
 /// Returns the best device, then all that work side by side with it: of its kind, and with memory
-/// of their own if it has that. A device that two platforms offer under one name counts once.
+/// of their own if it has that. A device that two platforms offer counts once.
 fn alike(devices: Vec<DeviceInfo>) -> Result<Vec<DeviceInfo>> {
     let first = best(devices.clone())?;
     let is_alike = |other: &DeviceInfo| {
         other.kind == first.kind
             && other.unified_memory == first.unified_memory
             && other.is_software_renderer() == first.is_software_renderer()
-            && (other.platform_id == first.platform_id || other.name != first.name)
     };
-    let usable = devices
-        .into_iter()
-        .filter(|other| other.obstacle().is_none());
-    let others = usable.filter(|other| other.index != first.index && is_alike(other));
-    let others: Vec<_> = others.collect();
-    Ok(std::iter::once(first).chain(others).collect())
+    let usable = |other: &DeviceInfo| other.index != first.index && other.obstacle().is_none();
+    let mut others = devices;
+    others.retain(|other| usable(other) && is_alike(other));
+    // Of two drivers of one device, the one that `auto` would take, or the first's.
+    others.sort_by_key(|other| (other.platform_id != first.platform_id, other.rank()));
+    let mut all = vec![first];
+    for other in others {
+        if !all.iter().any(|known| known.is_same_device(&other)) {
+            all.push(other);
+        }
+    }
+    all[1..].sort_by_key(|other| other.index);
+    Ok(all)
 }
 
 /// Returns whether `asked` names a device, which may not be there.
@@ -224,4 +231,91 @@ fn best(devices: Vec<DeviceInfo>) -> Result<DeviceInfo> {
         .filter(|d| d.obstacle().is_none())
         .min_by_key(DeviceInfo::rank)
         .ok_or(Error::NoUsableDevice(reasons))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::without_provenance_mut;
+
+    use ocl::core::{DeviceId, PlatformId};
+
+    use super::super::identity::Identity;
+    use super::super::kind::DeviceKind;
+    use super::*;
+
+    /// A GPU of platform `p` in the PCI slot of bus `bus`, or one whose driver does not say where.
+    fn gpu((p, d): (usize, usize), name: &str, bus: Option<u32>) -> DeviceInfo {
+        let place = [0, bus.unwrap_or(0), 0, 0].map(u32::to_ne_bytes);
+        let identity = Identity::new(
+            |extension| bus.is_some() && extension == "cl_khr_pci_bus_info",
+            |_| place.concat(),
+        );
+        DeviceInfo {
+            index: (p, d),
+            platform: format!("platform {p}"),
+            platform_version: String::new(),
+            name: name.to_owned(),
+            board: String::new(),
+            vendor: String::new(),
+            version: "OpenCL 3.0".to_owned(),
+            kind: DeviceKind::Gpu,
+            compute_units: 96,
+            max_work_group: 1024,
+            global_memory: 16 << 30,
+            max_allocation: 8 << 30,
+            local_memory: 64 << 10,
+            extensions: String::new(),
+            sub_group_width: 0,
+            unified_memory: false,
+            obstacle: None,
+            identity,
+            // SAFETY: no driver gets these.
+            platform_id: unsafe { PlatformId::from_raw(without_provenance_mut(1 + p)) },
+            // SAFETY: as above.
+            device_id: unsafe { DeviceId::from_raw(without_provenance_mut(1 + d)) },
+        }
+    }
+
+    fn places(devices: &[DeviceInfo], asked: &str) -> Vec<(usize, usize)> {
+        let all = choose_all(devices.to_vec(), asked).unwrap();
+        all.iter().map(|info| info.index).collect()
+    }
+
+    #[test]
+    fn a_gpu_that_two_platforms_offer_counts_once() {
+        // Mesa's names are others than AMD's.
+        let devices = [
+            gpu((7, 0), "gfx1100", Some(3)),
+            gpu((7, 1), "gfx1100", Some(4)),
+            gpu((8, 0), "AMD Radeon RX 7900 XTX (radeonsi)", Some(3)),
+            gpu((8, 1), "AMD Radeon RX 7900 XTX (radeonsi)", Some(4)),
+            gpu((8, 2), "AMD Radeon RX 6400 (radeonsi)", Some(5)),
+        ];
+        assert_eq!(places(&devices, "all"), [(7, 0), (7, 1), (8, 2)]);
+        // A list has what it names.
+        assert_eq!(places(&devices, "7:0, 8:0"), [(7, 0), (8, 0)]);
+    }
+
+    #[test]
+    fn names_decide_where_a_driver_says_nothing_else() {
+        let devices = [
+            gpu((7, 0), "one", None),
+            gpu((7, 1), "one", None),
+            gpu((8, 0), "one", None),
+            gpu((8, 1), "another", None),
+        ];
+        assert_eq!(places(&devices, "all"), [(7, 0), (7, 1), (8, 1)]);
+    }
+
+    #[test]
+    fn a_device_is_found_by_the_name_of_its_board() {
+        let mut devices = [gpu((7, 0), "gfx90a", None), gpu((7, 1), "gfx1100", None)];
+        "AMD Radeon RX 7900 XTX".clone_into(&mut devices[1].board);
+        assert_eq!(places(&devices, "radeon"), [(7, 1)]);
+        assert_eq!(devices[1].label(), "7:1 gfx1100 (AMD Radeon RX 7900 XTX)");
+        let error = choose_all(devices.to_vec(), "geforce")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("AMD Radeon RX 7900 XTX"), "{error}");
+    }
 }

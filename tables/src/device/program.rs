@@ -5,7 +5,7 @@
 //!  #line 1 "hash.cl" …        the parts, in order
 //!        │ sha-256 with device and driver
 //!        ▼
-//!  <cache>/<hash>.bin = sha-256 of the binary ‖ binary
+//!  <cache>/<hash>.bin
 //! ```
 //!
 //! Compiling the kernels costs 0.3-0.6 s, and loading them 1-5 ms, so binaries are kept (`cache`).
@@ -16,7 +16,6 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt::{Debug, Write as _};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ocl::core::{Context, Program};
@@ -144,7 +143,7 @@ pub(super) fn build(context: &Context, info: &DeviceInfo, text: &ProgramText) ->
     };
     if let Some(program) = file
         .as_deref()
-        .and_then(load)
+        .and_then(|file| read_file(file).ok())
         .and_then(|binary| from_binary(context, info, text, &binary))
     {
         return Ok(program);
@@ -152,7 +151,7 @@ pub(super) fn build(context: &Context, info: &DeviceInfo, text: &ProgramText) ->
     let program = from_source(context, info, text)?;
     if let Some(file) = file
         && let Some(binary) = binary_of(&program, text)
-        && let Err(error) = store(&file, &binary)
+        && let Err(error) = store_file(&file, &binary)
     {
         log::debug!("kernel cache {} not written: {error}", file.display());
     }
@@ -197,35 +196,9 @@ fn binary_of(program: &Program, text: &ProgramText) -> Option<Vec<u8>> {
     binaries.into_iter().next().filter(|b| !b.is_empty())
 }
 
-/// Returns the binary in a cache file, if its checksum says that it is whole.
-fn load(file: &Path) -> Option<Vec<u8>> {
-    let stored = read_file(file).ok()?;
-    let (sum, binary) = stored.split_at_checked(32)?;
-    (Sha256::digest(binary).as_slice() == sum).then(|| binary.to_vec())
-}
-
-fn store(file: &Path, binary: &[u8]) -> std::io::Result<()> {
-    store_file(file, &[&Sha256::digest(binary), binary])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_torn_or_foreign_cache_file_is_ignored() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("x.bin");
-        assert!(load(&file).is_none());
-        store(&file, b"binary").unwrap();
-        assert_eq!(load(&file).unwrap(), b"binary");
-        let mut bytes = std::fs::read(&file).unwrap();
-        bytes.truncate(bytes.len() - 1);
-        std::fs::write(&file, &bytes).unwrap();
-        assert!(load(&file).is_none());
-        std::fs::write(&file, b"short").unwrap();
-        assert!(load(&file).is_none());
-    }
 
     #[test]
     fn defines_stand_before_the_parts() {

@@ -14,8 +14,9 @@
 //!
 //! Each queue thread notes when its job, or a call of it, began or ended. The time that it has
 //! until the next such moment comes from the session, and grows with the memory that the commands
-//! under way use. A compiler has more. Not only calls are timed, as a job may also wait for a lock
-//! that a thread holds which hangs in a call.
+//! under way use. A compiler has more. Time in which the whole process was stopped does not count.
+//! Not only calls are timed, as a job may also wait for a lock that a thread holds which hangs in a
+//! call.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -68,10 +69,10 @@ impl Busy {
         Some(self.timeout?.saturating_mul(of_call.max(of_bytes)))
     }
 
-    /// Returns what hangs, and for how long, if there was no progress for too long.
-    fn late(&self) -> Option<Late> {
+    /// Returns what hangs, and for how long, if there was no progress for too long at `now`.
+    fn late(&self, now: Instant) -> Option<Late> {
         let allowed = self.allowed()?;
-        (self.since.elapsed() > allowed).then(|| Late {
+        (now.saturating_duration_since(self.since) > allowed).then(|| Late {
             call: self.call.map_or("a job", |(function, _)| function),
             allowed,
         })
@@ -117,9 +118,9 @@ impl Watched {
         goes_on
     }
 
-    fn late(&self) -> Option<Late> {
+    fn late(&self, now: Instant) -> Option<Late> {
         match &*self.phase() {
-            Phase::Busy(busy) => busy.late(),
+            Phase::Busy(busy) => busy.late(now),
             Phase::Idle | Phase::Abandoned => None,
         }
     }
@@ -132,6 +133,12 @@ impl Watched {
             *phase = Phase::Abandoned;
         }
         was_busy
+    }
+
+    fn forgive(&self, time: Duration) {
+        if let Phase::Busy(busy) = &mut *self.phase() {
+            busy.since += time;
+        }
     }
 
     fn note(&self, change: impl FnOnce(&mut Busy)) {
@@ -227,9 +234,23 @@ impl Watch {
         loop {
             let none = |jobs: &mut usize| *jobs == 0;
             drop(self.began.wait_while(self.jobs(), none));
+            let slept = Instant::now();
             std::thread::sleep(TICK);
-            if let Some(late) = self.threads().iter().find_map(|watched| watched.late()) {
+            self.forgive(slept.elapsed().saturating_sub(2 * TICK));
+            let now = Instant::now();
+            let late = |watched: &Arc<Watched>| watched.late(now);
+            if let Some(late) = self.threads().iter().find_map(late) {
                 return late;
+            }
+        }
+    }
+
+    /// Does not count a time in which the watchdog did not run, either: the process was stopped, or
+    /// the machine had no core for it.
+    fn forgive(&self, time: Duration) {
+        if time > Duration::ZERO {
+            for watched in self.threads().iter() {
+                watched.forgive(time);
             }
         }
     }
@@ -259,39 +280,61 @@ impl Watch {
 mod tests {
     use super::*;
 
-    const SHORT: Duration = Duration::from_millis(20);
+    const HOUR: Duration = Duration::from_secs(3600);
 
-    #[test]
-    fn a_job_is_late_that_makes_no_progress_in_its_time() {
+    /// What is late after so many minutes without progress.
+    fn late(watched: &Watched, minutes: u32) -> Option<(&'static str, Duration)> {
+        let late = watched.late(Instant::now() + minutes * HOUR / 60)?;
+        Some((late.call, late.allowed))
+    }
+
+    /// Runs `job` on a thread that is watched, with an hour for each step.
+    fn run(job: impl FnOnce(&Watch, &Watched)) {
         let watch = Watch::default();
         let watched = watch.add();
         watched.watch_this_thread();
-        let goes_on = watch.run(&watched, Some(SHORT), || {
-            assert_eq!(watched.late(), None);
-            std::thread::sleep(2 * SHORT);
-            let late = watched.late().unwrap();
-            assert_eq!((late.call, late.allowed), ("a job", SHORT));
+        assert!(watch.run(&watched, Some(HOUR), || job(&watch, &watched)));
+        assert_eq!(late(&watched, 600), None, "it is idle");
+        THIS_THREAD.set(None);
+    }
+
+    #[test]
+    fn a_job_is_late_that_makes_no_progress_in_its_time() {
+        run(|_, watched| {
+            assert_eq!(late(watched, 59), None);
+            assert_eq!(late(watched, 61), Some(("a job", HOUR)));
             let under_way = call("clFinish", 1);
-            assert_eq!(watched.late(), None, "that was progress");
-            std::thread::sleep(2 * SHORT);
-            assert_eq!(watched.late().unwrap().call, "clFinish");
+            assert_eq!(late(watched, 59), None);
+            assert_eq!(late(watched, 61), Some(("clFinish", HOUR)));
             drop(under_way);
-            assert_eq!(watched.late(), None);
-            // More memory has more time, and so has a compiler.
+            assert_eq!(late(watched, 61), Some(("a job", HOUR)));
+        });
+    }
+
+    #[test]
+    fn more_memory_and_a_compiler_have_more_time() {
+        run(|_, watched| {
             expect(2 * BYTES_PER_TIMEOUT + 1);
             let under_way = call("clEnqueueReadBuffer", 1);
-            std::thread::sleep(2 * SHORT);
-            assert_eq!(watched.late(), None);
+            assert_eq!(late(watched, 179), None);
+            assert_eq!(late(watched, 181), Some(("clEnqueueReadBuffer", 3 * HOUR)));
             drop(under_way);
-            let under_way = call("clBuildProgram", 9);
-            std::thread::sleep(2 * SHORT);
-            assert_eq!(watched.late(), None);
+            assert_eq!(late(watched, 61), Some(("a job", HOUR)));
+            let under_way = call("clBuildProgram", 10);
+            assert_eq!(late(watched, 599), None);
+            assert_eq!(late(watched, 601), Some(("clBuildProgram", 10 * HOUR)));
             drop(under_way);
         });
-        assert!(goes_on);
-        std::thread::sleep(2 * SHORT);
-        assert_eq!(watched.late(), None, "it is idle");
-        THIS_THREAD.set(None);
+    }
+
+    #[test]
+    fn time_in_which_the_process_was_stopped_does_not_count() {
+        run(|watch, watched| {
+            watch.forgive(HOUR / 4);
+            assert!(late(watched, 74).is_none() && late(watched, 76).is_some());
+            drop(call("clFlush", 1));
+            assert!(late(watched, 59).is_none() && late(watched, 61).is_some());
+        });
     }
 
     #[test]
@@ -299,8 +342,7 @@ mod tests {
         let watch = Watch::default();
         let watched = watch.add();
         let goes_on = watch.run(&watched, None, || {
-            std::thread::sleep(SHORT);
-            assert_eq!(watched.late(), None);
+            assert_eq!(late(&watched, 6000), None);
         });
         assert!(goes_on);
     }
@@ -309,15 +351,16 @@ mod tests {
     fn threads_that_are_busy_are_abandoned_and_end() {
         let watch = Watch::default();
         let [busy, idle] = [watch.add(), watch.add()];
-        let goes_on = watch.run(&busy, Some(SHORT), || {
+        let short = Duration::from_millis(20);
+        let goes_on = watch.run(&busy, Some(short), || {
             let late = watch.wait_for_late();
-            assert_eq!(late.call, "a job");
+            assert_eq!((late.call, late.allowed), ("a job", short));
             assert_eq!(watch.abandon_busy(), 1);
             assert_eq!(watch.count(), 1);
         });
         assert!(!goes_on);
         assert_eq!(*watch.jobs(), 0);
-        assert!(watch.run(&idle, Some(SHORT), || {}));
+        assert!(watch.run(&idle, Some(short), || {}));
         assert_eq!(watch.abandon_busy(), 0);
         watch.remove(&idle);
         assert_eq!(watch.count(), 0);

@@ -33,7 +33,11 @@ fn racing_processes_and_torn_files_leave_a_cache_that_works() {
             1 => Vec::new(),
             2 => vec![0xa5; bytes.len()],
             // Whole, but no driver's binary.
-            _ => [&Sha256::digest(b"nonsense")[..], b"nonsense"].concat(),
+            _ => {
+                let name = file.file_name().unwrap().as_encoded_bytes();
+                let sum = Sha256::digest([name, b"\0", b"nonsense"].concat());
+                [&sum[..], b"nonsense"].concat()
+            }
         };
         std::fs::write(file, torn).unwrap();
     }

@@ -8,6 +8,7 @@
 //!
 //! The library is opened once in a process, so every driver has one of its own.
 
+mod board;
 mod cache;
 pub mod child;
 #[cfg(debug_assertions)]

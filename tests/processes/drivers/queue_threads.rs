@@ -109,3 +109,25 @@ fn memory_of_commands_counts_for_the_budget() {
     assert!(device.budget().peak() <= limit);
     assert_eq!(device.budget().used(), 0);
 }
+
+/// To lock pages takes longer than to copy them. So memory is used again for less than it has room
+/// for, down to half.
+#[test]
+fn page_locked_memory_is_used_again_for_half_as_much() {
+    let test = "queue_threads::page_locked_memory_is_used_again_for_half_as_much";
+    if !is_child(test, "gpu") {
+        return;
+    }
+    let device = Device::open("auto").unwrap();
+    let address = |words: usize| {
+        let staging = futures::executor::block_on(device.staging::<u32>("test", words));
+        staging.unwrap().as_ptr().addr()
+    };
+    let large = address(1 << 20);
+    assert_eq!([1 << 20, (1 << 19) + 5, 1 << 19].map(address), [large; 3]);
+    let small = address((1 << 19) - (1 << 16));
+    assert_ne!(small, large, "less than half");
+    // The smallest of those that fit.
+    assert_eq!(address((1 << 19) - (1 << 16)), small);
+    assert_eq!(address(1 << 19), large);
+}

@@ -10,6 +10,7 @@
 //! | `gpu` | devices say that they are GPUs with a memory of their own: queue threads, copies and tiles as there |
 //! | `platform=NAME` | platforms say that this is their name |
 //! | `sub-groups=N` | devices say that they have sub-groups of N work-items, and Khronos' shuffles |
+//! | `board=NAME` | devices say that this is the name of their board, as AMD's do |
 //! | `without=EXTENSION` | devices do not say that they have it |
 //! | `delay=MS` | copies to the device that nobody waits for begin so many milliseconds later |
 //! | `compile=MS` | programs take so many milliseconds longer to compile; meanwhile the driver's clean-up at exit aborts |
@@ -41,6 +42,7 @@ const PLATFORM_NAME: u32 = 0x0902;
 const DEVICE_TYPE: u32 = 0x1000;
 const DEVICE_EXTENSIONS: u32 = 0x1030;
 const DEVICE_HOST_UNIFIED_MEMORY: u32 = 0x1035;
+const DEVICE_BOARD_NAME_AMD: u32 = 0x4038;
 const DEVICE_MAX_NUM_SUB_GROUPS: u32 = 0x105c;
 const DEVICE_PREFERRED_WORK_GROUP_SIZE_MULTIPLE: u32 = 0x1067;
 const KERNEL_FUNCTION_NAME: u32 = 0x1190;
@@ -163,7 +165,11 @@ pub unsafe extern "C" fn clGetDeviceInfo(
     // SAFETY: the type is that of OpenCL's header.
     let next: Info = unsafe { real(c"clGetDeviceInfo") };
     let sub_groups = said("sub-groups").next().and_then(|n| n.parse().ok());
+    let board = said("board").next();
     let bytes = match (request, sub_groups) {
+        (DEVICE_BOARD_NAME_AMD, _) if board.is_some() => {
+            [board.unwrap_or_default().as_bytes(), b"\0"].concat()
+        }
         (DEVICE_TYPE, _) if says("gpu") => GPU.to_ne_bytes().to_vec(),
         (DEVICE_HOST_UNIFIED_MEMORY, _) if says("gpu") => 0u32.to_ne_bytes().to_vec(),
         (DEVICE_EXTENSIONS, _) => {
@@ -174,6 +180,9 @@ pub unsafe extern "C" fn clGetDeviceInfo(
             names.retain(|name| !said("without").any(|without| without == *name));
             if sub_groups.is_some() {
                 names.push("cl_khr_subgroup_shuffle");
+            }
+            if board.is_some() {
+                names.push("cl_amd_device_attribute_query");
             }
             [names.join(" ").as_bytes(), b"\0"].concat()
         }
