@@ -192,7 +192,7 @@ fn begin_threads(
     let thread = std::thread::Builder::new().name("horton warm-up".to_owned());
     thread.spawn(move || {
         let _ends = ends;
-        let finished = prepare(&asked, &publisher);
+        let finished = prepare(&asked, timeout, &publisher);
         publisher.send_replace(finished);
     })?;
     Ok(())
@@ -215,11 +215,18 @@ fn has_finished(state: &Readiness) -> bool {
 }
 
 /// Opens the devices and runs their self-tests.
-fn prepare(asked: &str, publisher: &watch::Sender<Readiness>) -> Readiness {
+fn prepare(
+    asked: &str,
+    timeout: Option<Duration>,
+    publisher: &watch::Sender<Readiness>,
+) -> Readiness {
     let mut tried = BTreeSet::new();
     loop {
-        let devices = match Device::open_all(asked) {
-            Ok(devices) => devices,
+        let devices: Vec<Device> = match Device::open_all(asked) {
+            Ok(devices) => {
+                let devices = devices.iter();
+                devices.map(|device| device.with_timeout(timeout)).collect()
+            }
             Err(error @ (DeviceError::NoPlatform(_) | DeviceError::NoUsableDevice(_))) => {
                 warn_once(&error.clone().into());
                 return Readiness::Unavailable(format!("no device: {}", error.brief()));

@@ -98,3 +98,26 @@ fn a_forked_process_hears_that_it_has_no_device() {
     );
     device.run_blocking(|_| Ok(())).unwrap();
 }
+
+/// What a job holds may panic when it is dropped, also where the job is skipped.
+#[test]
+fn a_panic_beside_a_job_leaves_the_device_its_threads() {
+    struct PanicsAtItsEnd;
+
+    impl Drop for PanicsAtItsEnd {
+        fn drop(&mut self) {
+            panic!("at its end");
+        }
+    }
+
+    let device = Device::open("auto").unwrap().with_timeout(None);
+    for _ in 0..8 {
+        let held = PanicsAtItsEnd;
+        let never_waited_for = device.run(move |_| {
+            let _held = &held;
+            Ok(())
+        });
+        drop(never_waited_for);
+    }
+    device.run_blocking(|_| Ok(())).unwrap();
+}

@@ -41,6 +41,10 @@ pub struct DeviceColumn {
 /// Words that the elements of a gathered column are a divisor of.
 const ALIGNED_WORDS: usize = 8;
 
+/// Words of all gathered columns of a window, at most: kernels count them in 32 bits. A window of
+/// more is halved.
+const WORDS_MAX: usize = u32::MAX as usize;
+
 /// The places of columns' values at some rows, in one piece of memory.
 #[derive(Debug, Default)]
 pub struct GatheredLayout {
@@ -83,6 +87,15 @@ impl GatheredLayout {
         rows: (&Buffer<u32>, usize),
     ) -> Result<Buffer<u32>, DeviceError> {
         let out = queue.allocate("gathered columns", self.words)?;
+        if out.len() > WORDS_MAX {
+            return Err(DeviceError::DeviceMemory {
+                what: "gathered columns",
+                device: queue.info().label(),
+                wanted: out.bytes(),
+                limit: size_of::<u32>() as u64 * WORDS_MAX as u64,
+                used: 0,
+            });
+        }
         for (column, place) in columns.iter().zip(&self.places) {
             let values = (&*column.words, column.log_words);
             gather_rows_to(queue, values, rows, (&out, place.values))?;

@@ -59,7 +59,8 @@ impl Chunks {
 pub enum Queued {
     /// A piece of a chunk that was answered before.
     Piece(Chunk),
-    /// A chunk in flight, and its answer.
+    /// A chunk in flight, and its answer. The others that wait are to be woken: see
+    /// [`ChunkQueue::wake_all`].
     Answered(LookupInFlight, Result<Answer<LookupResult>>),
     /// Nothing is on its way.
     Nothing,
@@ -179,11 +180,19 @@ impl ChunkQueue {
         }
         drop(chunks);
         self.waiting.forget(stream);
-        self.waiting.wake_all();
         match answer {
             Ok(answer) => answer.map(|answer| Queued::Answered(lookup, answer)),
-            Err(panic) => resume_unwind(panic),
+            Err(panic) => {
+                self.wake_all();
+                resume_unwind(panic)
+            }
         }
+    }
+
+    /// Wakes the streams that wait. Whoever got an answer does so once its pieces are here, or
+    /// before it waits for anything: others would find nothing, and end.
+    pub fn wake_all(&self) {
+        self.waiting.wake_all();
     }
 
     fn chunks(&self) -> MutexGuard<'_, Chunks> {
@@ -332,6 +341,8 @@ mod tests {
         assert!(one.poll(&queue, 0).is_pending());
         assert_eq!(other.woken(), 1);
         assert_eq!(pairs(one.poll(&queue, 0)), Some(0));
+        assert_eq!(other.woken(), 0, "it would end");
+        queue.put([piece(1)].into_iter());
         assert_eq!(other.woken(), 1);
     }
 

@@ -127,7 +127,7 @@ impl ChunkLookups {
             let wanted = self.first_window(build, &gathered);
             let (spec, metrics) = (&self.spec, &self.metrics);
             match LookupInFlight::send(spec, build, gathered, wanted, metrics).await {
-                Ok(lookup) => self.queue.send(lookup),
+                Ok(lookup) => self.queue.send(lookup.answered_by_host().await),
                 Err(Refused { table, error }) => {
                     let table = table.as_deref();
                     self.retry_smaller(build, table, error, rows, batches)
@@ -147,10 +147,20 @@ impl ChunkLookups {
         let queued = poll_fn(|cx| self.queue.poll_next(self.stream, cx));
         Ok(match queued.instrument(wait).await {
             Queued::Piece(piece) => Next::Emit(piece),
-            Queued::Answered(lookup, answer) => match self.resolve(build, lookup, answer).await? {
-                Some(chunk) => Next::Emit(self.share(chunk)),
-                None => Next::Again,
-            },
+            Queued::Answered(lookup, answer) => {
+                // Else it waits for nothing.
+                if answer.is_err() || build.visits_on_device() {
+                    self.queue.wake_all();
+                }
+                let resolved = self.resolve(build, lookup, answer).await;
+                if !matches!(resolved, Ok(Some(_))) {
+                    self.queue.wake_all();
+                }
+                match resolved? {
+                    Some(chunk) => Next::Emit(self.share(chunk)),
+                    None => Next::Again,
+                }
+            }
             Queued::Nothing if self.gatherer.has_more() => Next::Again,
             Queued::Nothing => Next::End,
         })

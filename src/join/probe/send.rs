@@ -127,6 +127,16 @@ impl LookupInFlight {
             answer,
         })
     }
+
+    /// Returns the same, with its answer if no device gives one. The host looks keys up while it is
+    /// asked. Each stream does so for itself, as one polls what streams share.
+    pub async fn answered_by_host(mut self) -> Self {
+        if self.table.is_none() {
+            let answer = self.answer.await;
+            self.answer = futures::future::ready(answer).boxed();
+        }
+        self
+    }
 }
 
 /// The keys of a chunk, where the engine that answers wants them.

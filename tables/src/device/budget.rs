@@ -205,6 +205,16 @@ impl Grant {
         self.budget.given_back.notify_all();
     }
 
+    /// Counts the bytes as used for good: nobody can give the memory back.
+    pub(super) fn strand(self) {
+        if self.is_idle {
+            let mut taken = self.budget.taken();
+            taken.idle -= self.bytes;
+            taken.used += self.bytes;
+        }
+        std::mem::forget(self);
+    }
+
     /// Counts the bytes as used again, if at most `limit` bytes are then taken.
     pub(super) fn use_again(&mut self, limit: u64) -> Result<(), Refused> {
         let mut taken = self.budget.taken();
@@ -260,6 +270,17 @@ mod tests {
         idle.lay_idle();
         drop(idle);
         assert_eq!((budget.used(), budget.idle(), budget.peak()), (0, 0, 90));
+    }
+
+    #[test]
+    fn bytes_that_are_stranded_stay_used() {
+        let budget = Budget::with_limit(100);
+        let [mut idle, used] = [40, 20].map(|bytes| budget.take(bytes, u64::MAX).unwrap());
+        idle.lay_idle();
+        idle.strand();
+        used.strand();
+        assert_eq!((budget.used(), budget.idle()), (60, 0));
+        assert_eq!(budget.take(50, 100).unwrap_err(), Refused::Used(60));
     }
 
     #[test]

@@ -29,6 +29,7 @@ use super::pool::{Block, Fit, InUse, Pool, block_bytes};
 use super::program::{self, ProgramText};
 use super::staging::Staging;
 use super::status::Failed;
+use super::watchdog::{self, COMPILER_PATIENCE};
 
 /// Bytes of page-locked memory that stay when idle, at most. Sixteen partitions use as much at
 /// once, each with two chunks of a million rows and four matches per row. Locking again takes a
@@ -37,6 +38,9 @@ const LOCKED_BYTES_MAX: u64 = 2 << 30;
 
 /// Fraction of the host's memory that stays page-locked when idle, at most: no budget counts it.
 const LOCKED_FRACTION: u64 = 16;
+
+/// Times that idle memory is looked for which others release at the moment.
+const IDLE_TRIES: usize = 1000;
 
 /// The way in which a buffer is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,7 +178,10 @@ impl Opened {
 
     /// Returns the compiled program, compiled now if it is asked for the first time.
     pub(super) fn program(&self, text: &ProgramText) -> Result<Program> {
+        // Another thread may hold it while it compiles.
+        let waits = watchdog::call("clBuildProgram", COMPILER_PATIENCE);
         let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(waits);
         if let Some(program) = programs.get(text.key()) {
             return Ok(program.clone());
         }
@@ -193,6 +200,9 @@ impl Opened {
         limit: u64,
         in_use: Option<&mut InUse>,
     ) -> Result<Arc<Block>> {
+        if self.is_abandoned() {
+            return Err(self.foreign());
+        }
         let refused = |wanted: u64, limit: u64, used: u64| Error::DeviceMemory {
             what,
             device: self.info.label(),
@@ -226,6 +236,7 @@ impl Opened {
     /// Returns room for `size` bytes of `pool` if at most `limit` are then taken. Other idle memory
     /// is released for it. Fails with the bytes in use.
     fn room(&self, pool: &Arc<Pool>, size: u64, limit: u64) -> Result<Room, u64> {
+        let mut tries = 0;
         loop {
             let found = match pool.take_idle(size, limit) {
                 Ok(Some(block)) => Ok(Room::Idle(block)),
@@ -237,8 +248,15 @@ impl Opened {
                 Err(Refused::Used(used)) => return Err(used),
                 // Should others take it first, the next turn says so.
                 Err(Refused::Idle(over)) => {
-                    self.blocks.release(over);
-                    self.tables.release(over);
+                    let released = [&self.blocks, &self.tables].map(|pool| pool.release(over));
+                    // Another thread may be about to release it.
+                    if released == [false; 2] {
+                        tries += 1;
+                        std::thread::yield_now();
+                    }
+                    if tries > IDLE_TRIES {
+                        return Err(self.budget.used());
+                    }
                 }
             }
         }
@@ -315,6 +333,9 @@ impl Opened {
 
     /// Returns a block of page-locked memory. It has no bytes of the budget, so none are refused.
     fn locked_block(&self, what: &'static str, bytes: u64) -> Result<Arc<Block>> {
+        if self.is_abandoned() {
+            return Err(self.foreign());
+        }
         let size = block_bytes(bytes);
         if let Ok(Some(block)) = self.locked.take_idle(size, u64::MAX) {
             return Ok(block);

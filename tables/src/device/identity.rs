@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!  cl_khr_pci_bus_info │ AMD's topology │ NVIDIA's bus and slot ─▶ place on the PCI bus ─┐
-//!  cl_khr_device_uuid ─────────────────────────────────────────────▶ UUID ───────────────┴▶ the same?
+//!  cl_khr_device_uuid ──────────────────────────────────────────▶ UUID ──────────────────┴▶ same?
 //! ```
 //!
 //! Two platforms may offer one GPU, such as those of AMD and of Mesa. Their names for it differ:
 //! AMD's names the chip, `gfx1100`. If both counted, joins that share devices would share one with
-//! itself. The place on the bus is the same whoever says it, so it counts before the UUID, for
-//! which a driver may have a rule of its own.
+//! itself. The place on the bus is the same whoever says it, so it counts before the UUID. For that
+//! a driver may have a rule of its own.
 
 /// What tells devices apart, as far as a driver says it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

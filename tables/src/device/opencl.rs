@@ -25,7 +25,7 @@ use super::exit;
 #[cfg(debug_assertions)]
 use super::faults;
 use super::status::{Failed, without_panic};
-use super::watchdog;
+use super::watchdog::{self, COMPILER_PATIENCE};
 
 /// The site of an OpenCL call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,7 +96,7 @@ impl CallSite {
     /// Returns the factor by which the call may take longer than others: a compiler does.
     fn patience(self) -> u32 {
         match self {
-            CallSite::BuildProgram => 10,
+            CallSite::BuildProgram => COMPILER_PATIENCE,
             _ => 1,
         }
     }

@@ -119,6 +119,14 @@ pub(super) fn block_bytes(bytes: u64) -> u64 {
     bytes.div_ceil(step) * step
 }
 
+/// Lets go of memory for good, without a call of the driver.
+fn strand((memory, grant): Kept) {
+    std::mem::forget(memory);
+    if let Some(grant) = grant {
+        grant.strand();
+    }
+}
+
 impl Pool {
     /// Returns a pool that keeps up to `cap` bytes, and gives out blocks that `fit`.
     pub(super) fn new(cap: u64, fit: Fit) -> Arc<Self> {
@@ -185,7 +193,8 @@ impl Pool {
         let mut others = Vec::new();
         let mut idle = self.idle();
         if idle.is_abandoned {
-            std::mem::forget((memory, grant));
+            drop(idle);
+            strand((memory, grant));
             return;
         }
         let mut keeps = bytes <= BLOCK_BYTES_MAX && !idle.closed;
@@ -210,8 +219,8 @@ impl Pool {
         drop(grant);
     }
 
-    /// Releases idle blocks of at least `bytes`, or all there are.
-    pub(super) fn release(&self, bytes: u64) {
+    /// Releases idle blocks of at least `bytes`, or all there are. Returns whether there were any.
+    pub(super) fn release(&self, bytes: u64) -> bool {
         let mut released = Vec::new();
         let mut idle = self.idle();
         let least = idle.bytes.saturating_sub(bytes);
@@ -222,6 +231,7 @@ impl Pool {
             }
         }
         drop(idle);
+        !released.is_empty()
     }
 
     /// Releases every idle block: memory is short.
@@ -234,7 +244,9 @@ impl Pool {
     pub(super) fn abandon(&self) {
         let mut idle = self.idle();
         (idle.closed, idle.is_abandoned, idle.bytes) = (true, true, 0);
-        std::mem::forget(std::mem::take(&mut idle.blocks));
+        let blocks = std::mem::take(&mut idle.blocks);
+        drop(idle);
+        blocks.into_values().flatten().for_each(strand);
     }
 
     /// Keeps nothing from now on: commands of a lost context may still write to its memory.

@@ -17,9 +17,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -41,7 +41,7 @@ use super::self_test_cache::{self, SelfTestResult};
 use super::staging::Staging;
 use super::status::without_panic;
 use super::upload_permits::{Permit, Permits};
-use super::watchdog::{DEVICE_TIMEOUT, Late, Watch, Watched};
+use super::watchdog::{self, COMPILER_PATIENCE, DEVICE_TIMEOUT, Late, Watch, Watched};
 
 /// What a queue thread runs with its queue, or with the reason why it has none.
 type Work = Box<dyn FnOnce(Result<&mut Queue>) + Send>;
@@ -126,6 +126,8 @@ impl std::fmt::Debug for UploadPermit {
 struct Shared {
     state: Mutex<State>,
     watch: Watch,
+    /// True if no thread is left, and none could be started.
+    is_stopped: AtomicBool,
     /// The last loss of a driver that hung, if any. All jobs that were under way then have failed.
     hangs: watch::Sender<Option<Late>>,
     /// The process that has the threads: one that was forked from it has none.
@@ -138,6 +140,8 @@ struct State {
     opened: Option<Arc<Opened>>,
     /// Held by the thread that opens it. Another takes its place if that hangs.
     opening: Arc<Mutex<()>>,
+    /// All contexts that may still have memory.
+    all: Vec<Weak<Opened>>,
     /// The error by which the last context was lost.
     loss: Option<String>,
 }
@@ -147,6 +151,7 @@ impl Shared {
         Self {
             state: Mutex::default(),
             watch: Watch::default(),
+            is_stopped: AtomicBool::new(false),
             hangs: watch::Sender::new(None),
             process: std::process::id(),
         }
@@ -159,7 +164,10 @@ impl Shared {
     /// Opens the device unless that was done and its context still stands.
     fn open(&self, info: &Arc<DeviceInfo>, budget: &Arc<Budget>) -> Result<Arc<Opened>> {
         let turn = Arc::clone(&self.state().opening);
+        // Another thread may hold it while it opens the device.
+        let waits = watchdog::call("clCreateContext", COMPILER_PATIENCE);
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(waits);
         if let Some(opened) = self.opened() {
             return Ok(opened);
         }
@@ -171,12 +179,17 @@ impl Shared {
             state.loss.clone()
         };
         // Without the lock of the state: a driver takes its time.
-        let new = Opened::new(Arc::clone(info), Arc::clone(budget), loss)?;
+        let new = Arc::new(Opened::new(Arc::clone(info), Arc::clone(budget), loss)?);
         let mut state = self.state();
         if !Arc::ptr_eq(&state.opening, &turn) {
             return Err(stopped(info, "it was opened too late"));
         }
-        Ok(Arc::clone(state.opened.insert(Arc::new(new))))
+        state.all.retain(|context| context.strong_count() > 0);
+        state.all.push(Arc::downgrade(&new));
+        let lost = state.opened.replace(Arc::clone(&new));
+        drop(state);
+        drop(lost);
+        Ok(new)
     }
 
     fn opened(&self) -> Option<Arc<Opened>> {
@@ -184,16 +197,16 @@ impl Shared {
         opened.filter(|opened| !opened.is_lost())
     }
 
-    /// Takes the context as lost: a call of its driver hangs.
+    /// Takes the context as lost, and all that were lost before: a call of the driver hangs.
     fn abandon(&self, reason: &str) {
         let mut state = self.state();
         state.opening = Arc::default();
         state.loss = Some(reason.to_owned());
+        let all: Vec<_> = state.all.drain(..).filter_map(|of| of.upgrade()).collect();
         let opened = state.opened.take();
         drop(state);
-        if let Some(opened) = opened {
-            opened.abandon(reason);
-        }
+        all.iter().for_each(|context| context.abandon(reason));
+        drop((all, opened));
     }
 }
 
@@ -400,7 +413,7 @@ impl Device {
                 "this process was forked from the one that opened it, and has none of its threads",
             ));
         }
-        if self.shared.watch.count() == 0 {
+        if self.shared.is_stopped.load(Ordering::Relaxed) {
             return Err(stopped(&self.info, "none of its threads is left"));
         }
         let (reply, answer) = oneshot::channel();
@@ -549,6 +562,8 @@ impl ThreadMaker {
                 log::warn!("{error}");
             }
         }
+        let is_stopped = self.shared.watch.count() == 0;
+        self.shared.is_stopped.store(is_stopped, Ordering::Relaxed);
         self.shared.hangs.send_replace(Some(late));
     }
 }
@@ -582,19 +597,30 @@ impl QueueThread {
         let mut queue: Option<Queue> = None;
         let mut goes_on = true;
         while goes_on && let Some(Job { run, timeout }) = self.next_job() {
-            goes_on = self.maker.shared.watch.run(&self.watched, timeout, || {
-                if let Some(lost) = queue.take_if(|queue| queue.is_lost()) {
-                    lost.release();
-                }
-                run(match queue.as_mut() {
-                    Some(queue) => Ok(queue),
-                    None => self.open().map(|opened| queue.insert(opened)),
-                });
-            });
+            let work = || self.work(&mut queue, run);
+            goes_on = self.maker.shared.watch.run(&self.watched, timeout, work);
         }
         if !goes_on {
             // To release what it has may hang once more.
             std::mem::forget(queue);
+        }
+    }
+
+    /// Runs `work` with the queue, opened again if it was lost. The thread survives a panic.
+    fn work(&self, queue: &mut Option<Queue>, work: Work) {
+        let worked = without_panic(|| {
+            if let Some(lost) = queue.take_if(|queue| queue.is_lost()) {
+                lost.release();
+            }
+            work(match queue.as_mut() {
+                Some(queue) => Ok(queue),
+                None => self.open().map(|opened| queue.insert(opened)),
+            });
+        });
+        if let Err(panic) = worked {
+            log::warn!("{}", stopped(&self.maker.info, panic));
+            // Nobody knows what it has been left in.
+            std::mem::forget(queue.take());
         }
     }
 

@@ -31,6 +31,9 @@ const TICK: Duration = Duration::from_millis(200);
 /// Bytes of commands for which the time is granted once more.
 const BYTES_PER_TIMEOUT: u64 = 1 << 30;
 
+/// The factor by which a compiler may take longer, and whoever waits for one.
+pub(super) const COMPILER_PATIENCE: u32 = 10;
+
 thread_local! {
     /// What this thread notes its progress in, if it is a queue thread.
     static THIS_THREAD: RefCell<Option<Arc<Watched>>> = const { RefCell::new(None) };
@@ -62,16 +65,16 @@ struct Busy {
 }
 
 impl Busy {
-    /// Returns the time within which there must be progress.
-    fn allowed(&self) -> Option<Duration> {
+    /// Returns the time within which there must be progress, if the device works on `bytes`.
+    fn allowed(&self, bytes: u64) -> Option<Duration> {
         let of_call = self.call.map_or(1, |(_, factor)| factor);
-        let of_bytes = u32::try_from(1 + self.bytes / BYTES_PER_TIMEOUT).unwrap_or(u32::MAX);
+        let of_bytes = u32::try_from(1 + bytes / BYTES_PER_TIMEOUT).unwrap_or(u32::MAX);
         Some(self.timeout?.saturating_mul(of_call.max(of_bytes)))
     }
 
     /// Returns what hangs, and for how long, if there was no progress for too long at `now`.
-    fn late(&self, now: Instant) -> Option<Late> {
-        let allowed = self.allowed()?;
+    fn late(&self, now: Instant, bytes: u64) -> Option<Late> {
+        let allowed = self.allowed(bytes)?;
         (now.saturating_duration_since(self.since) > allowed).then(|| Late {
             call: self.call.map_or("a job", |(function, _)| function),
             allowed,
@@ -118,9 +121,17 @@ impl Watched {
         goes_on
     }
 
-    fn late(&self, now: Instant) -> Option<Late> {
+    /// Returns the bytes that its call waits for.
+    fn bytes(&self) -> u64 {
         match &*self.phase() {
-            Phase::Busy(busy) => busy.late(now),
+            Phase::Busy(busy) => busy.bytes,
+            Phase::Idle | Phase::Abandoned => 0,
+        }
+    }
+
+    fn late(&self, now: Instant, bytes: u64) -> Option<Late> {
+        match &*self.phase() {
+            Phase::Busy(busy) => busy.late(now, bytes),
             Phase::Idle | Phase::Abandoned => None,
         }
     }
@@ -162,8 +173,9 @@ pub(super) fn expect(bytes: u64) {
 }
 
 fn note(change: impl FnOnce(&mut Busy)) {
-    THIS_THREAD.with_borrow(|this| {
-        if let Some(watched) = this {
+    // A thread that ends may call once more, when its variables are gone.
+    let _ = THIS_THREAD.try_with(|this| {
+        if let Some(watched) = &*this.borrow() {
             watched.note(change);
         }
     });
@@ -237,9 +249,10 @@ impl Watch {
             let slept = Instant::now();
             std::thread::sleep(TICK);
             self.forgive(slept.elapsed().saturating_sub(2 * TICK));
-            let now = Instant::now();
-            let late = |watched: &Arc<Watched>| watched.late(now);
-            if let Some(late) = self.threads().iter().find_map(late) {
+            let (now, threads) = (Instant::now(), self.threads());
+            // One call may wait for the commands of others.
+            let bytes = threads.iter().map(|watched| watched.bytes()).sum();
+            if let Some(late) = threads.iter().find_map(|watched| watched.late(now, bytes)) {
                 return late;
             }
         }
@@ -284,7 +297,7 @@ mod tests {
 
     /// What is late after so many minutes without progress.
     fn late(watched: &Watched, minutes: u32) -> Option<(&'static str, Duration)> {
-        let late = watched.late(Instant::now() + minutes * HOUR / 60)?;
+        let late = watched.late(Instant::now() + minutes * HOUR / 60, watched.bytes())?;
         Some((late.call, late.allowed))
     }
 

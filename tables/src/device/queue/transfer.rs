@@ -83,6 +83,7 @@ impl Queue {
         within(&buffer, 0, len)?;
         if self.opened.on_host() {
             self.cost.downloaded += (len * size_of::<T>()) as u64;
+            watchdog::expect(self.in_use.bytes());
             let (staging, mapped) = self.opened.mapped(buffer.block, len, &self.commands)?;
             if let Some(event) = mapped {
                 self.note(Stage::Download, event);
@@ -149,6 +150,7 @@ impl Queue {
             return Ok(());
         }
         let mem = self.use_buffer(buffer)?;
+        watchdog::expect(self.in_use.bytes());
         // SAFETY: blocking, so `data` outlives the copy; the range was checked above.
         let event = unsafe { opencl::write(&self.commands, mem, true, "direct", offset, data) }
             .map_err(|e| self.fail("clEnqueueWriteBuffer", &e))?;

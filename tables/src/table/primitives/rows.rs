@@ -147,9 +147,11 @@ pub(crate) fn count_up(queue: &mut Queue, n: usize) -> Result<Buffer<u32>> {
 /// Returns the element of `out` at word `at`, from which `words` words are to be written, elements
 /// of so many words.
 fn check_place(out: &Buffer<u32>, (at, words): (usize, usize), element: usize) -> Result<u32> {
-    let has_room = at.is_multiple_of(element) && at.saturating_add(words) <= out.len();
-    match u32::try_from(at / element) {
-        Ok(first) if has_room => Ok(first),
+    let end = at.saturating_add(words);
+    let has_room = at.is_multiple_of(element) && end <= out.len();
+    // Kernels count elements in 32 bits.
+    match (u32::try_from(at / element), u32::try_from(end / element)) {
+        (Ok(first), Ok(_)) if has_room => Ok(first),
         _ => Err(Error::Invalid(format!(
             "{words} words at {at}, in elements of {element}, in a buffer of {}",
             out.len()
