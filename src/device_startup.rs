@@ -202,12 +202,16 @@ fn begin_threads(
 fn is_late(state: &mut Readiness, timeout: Duration) -> bool {
     let is_late = matches!(state, Readiness::Opening { .. });
     if is_late {
-        let seconds = timeout.as_secs();
-        let reason = format!("no OpenCL driver has listed its devices for {seconds} s");
+        let reason = not_listed(timeout.as_secs());
         log::warn!("{reason}; joins stay on the host");
         *state = Readiness::Unavailable(reason);
     }
     is_late
+}
+
+/// Returns the reason why there is no device, if drivers have not listed any for so many seconds.
+pub(crate) fn not_listed(seconds: u64) -> String {
+    format!("no OpenCL driver has listed its devices for {seconds} s")
 }
 
 fn has_finished(state: &Readiness) -> bool {

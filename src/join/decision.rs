@@ -255,6 +255,7 @@ mod tests {
             Opening,
             Compiling,
             NotReady("no device: ".to_owned()),
+            NotReady(crate::device_startup::not_listed(7)),
             NotReady("OpenCL device '7' failed its self-test: 7".to_owned()),
             FailedBefore(text()),
             Failed(text()),
