@@ -12,12 +12,13 @@
 //! A session can ask for several devices. It is ready with those that pass; the others are named in
 //! the log.
 //!
-//! Opening a device takes time, and compiling its kernels for the first time seconds. A driver may
-//! also hang: one that has not opened in the time of `horton.device_timeout` counts as not there
-//! until it has. For what comes after that, devices have deadlines of their own. A planner's or
-//! runtime's thread must not do either, and a join under `auto` need not wait: the host joins as
+//! Opening a device takes time, and compiling its kernels for the first time seconds. A planner's
+//! or runtime's thread must not do either, and a join under `auto` need not wait: the host joins as
 //! fast as DataFusion does. Under `always` joins wait for it, and where a device is named they wait
 //! until it is open, for the name may be wrong. No thread is blocked.
+//!
+//! A driver may hang before it lists its devices. After `horton.device_timeout` it counts as not
+//! there until it has listed them. Whatever comes after that has a deadline of the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{RecvTimeoutError, channel};

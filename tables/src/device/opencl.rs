@@ -3,14 +3,16 @@
 //! ```text
 //!  queue, context, … ─▶ opencl::write(…) ─▶ at(CallSite::Write, what) ─▶ ocl::core
 //!                                            ├─ a panic inside `ocl` becomes a Failed
+//!                                            ├─ the watchdog knows that it is under way
 //!                                            └─ debug builds: counted, and failed on demand
 //! ```
 //!
 //! A driver may fail any call at any time, and `ocl` panics on status codes that it does not know.
 //! So all calls stand in one file, and none can be forgotten: a test compares the calls here with
 //! the sites and finds none elsewhere. In release builds the gate is a `catch_unwind`, which costs
-//! nothing until something unwinds, and a lock that exits take. Releasing objects is not here: the
-//! loader's forwarders answer that it succeeded, even if the driver says otherwise.
+//! nothing until something unwinds, a lock that exits take, and a note for the watchdog. Releasing
+//! objects is not here: the loader's forwarders answer that it succeeded, even if the driver says
+//! otherwise.
 
 use std::ffi::{CString, c_void};
 use std::sync::atomic::AtomicBool;

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use horton_join::config::{Enabled, HortonConfig};
 use horton_test_support::internals::faults::{self, Fault, HANGS};
-use horton_test_support::joins::{device, text};
+use horton_test_support::joins::device;
 use horton_test_support::patience::Patience;
 
-use super::watch::{one_at_a_time, watched};
+use super::watch::{one_at_a_time, rows};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -33,16 +33,6 @@ fn session(on_device_error: &str) -> SessionContext {
     horton_join::context(config.with_option_extension(options))
 }
 
-fn rows(session: &SessionContext, query: &str) -> Result<Vec<String>, String> {
-    let (session, query) = (session.clone(), query.to_owned());
-    let what = query.clone();
-    watched(&what, async move {
-        let frame = session.sql(&query).await.map_err(|e| e.to_string())?;
-        let batches = frame.collect().await.map_err(|e| e.to_string())?;
-        Ok(text(&batches))
-    })
-}
-
 fn hang(site: &str, nth: u64) {
     faults::begin(Some(Fault {
         site: site.to_owned(),
@@ -50,6 +40,19 @@ fn hang(site: &str, nth: u64) {
         status: HANGS,
         lasts: false,
     }));
+}
+
+/// Lets the call return. Waits until its thread has ended, whose further calls are not those of the
+/// next query. Returns how many calls were made to hang.
+fn let_go() -> u64 {
+    let failed = faults::end().failed;
+    loop {
+        faults::begin(None);
+        std::thread::sleep(Duration::from_millis(100));
+        if faults::end().uses.is_empty() {
+            return failed;
+        }
+    }
 }
 
 fn plan(session: &SessionContext) -> String {
@@ -67,7 +70,7 @@ const OF_STREAMS: [&str; 4] = [
     "clFlush",
 ];
 
-/// A site for each other function that the query calls on a device that was opened.
+/// A site for each other function that the query calls, on a device that was opened or is now.
 fn sites() -> BTreeMap<String, String> {
     faults::begin(None);
     rows(&session("fallback"), QUERY).unwrap();
@@ -108,8 +111,39 @@ fn a_call_that_hangs_costs_its_time_and_no_rows() {
         // While it hangs, others have the device, by other threads and a context of its own.
         let shown = plan(&self::session("fallback"));
         assert!(shown.contains(&on_device), "{site}: {shown}");
-        faults::end();
+        let_go();
     }
+}
+
+/// Each hang has the device opened again, so that the next one can come while it is.
+#[test]
+fn a_device_that_hangs_while_it_is_opened_is_left() {
+    let _guard = one_at_a_time();
+    let expected = rows(&session("fallback"), QUERY).unwrap();
+    let opened = sites();
+    lose();
+    let mut opening = sites();
+    // A compiler has ten times as long.
+    let is_tested = |function: &str| opened.contains_key(function) || function == "clBuildProgram";
+    opening.retain(|function, _| !is_tested(function));
+    assert!(opening.contains_key("clCreateContext"), "{opening:?}");
+    for (function, site) in opening {
+        lose();
+        let session = session("fallback");
+        hang(&site, 1);
+        let began = Instant::now();
+        assert_eq!(rows(&session, QUERY).unwrap(), expected, "{site}");
+        assert!(began.elapsed() < TIMEOUT + HOST, "{site}");
+        assert_eq!(let_go(), 1, "{site}");
+        assert!(plan(&session).contains(&format!("OpenCL {function} failed on")));
+    }
+}
+
+/// Has the device lost its context.
+fn lose() {
+    hang("clFinish", 1);
+    rows(&session("fallback"), QUERY).unwrap();
+    assert_eq!(let_go(), 1);
 }
 
 #[test]
@@ -119,7 +153,7 @@ fn a_session_that_wants_to_see_errors_sees_that_a_call_hangs() {
     rows(&session, QUERY).unwrap();
     hang("clFinish", 1);
     let error = rows(&session, QUERY).unwrap_err();
-    faults::end();
+    let_go();
     assert!(
         error.contains("OpenCL clFinish failed on") && error.contains("has not returned for 2.0 s"),
         "{error}"
@@ -140,7 +174,7 @@ fn a_hang_is_no_longer_than_its_deadline_for_other_sessions() {
         assert!(began.elapsed() < TIMEOUT + HOST);
         (first.join().unwrap(), second)
     });
-    assert_eq!(faults::end().failed, 1);
+    assert_eq!(let_go(), 1);
     assert_eq!(
         (first.unwrap(), second.unwrap()),
         (expected.clone(), expected)
@@ -165,6 +199,7 @@ fn a_call_that_returns_too_late_does_no_harm() {
         }
     }
     assert!(plan(&self::session("fallback")).contains("rows, on "));
+    let_go();
 }
 
 /// A driver that hangs before it lists its devices leaves joins to the host. They are told so, and
@@ -210,7 +245,7 @@ fn memory_of_a_driver_that_hangs_is_used_for_good() {
     hang("clFinish", 1);
     let error = allocate(u64::MAX, 1).unwrap_err().to_string();
     assert!(error.contains("clFinish"), "{error}");
-    faults::end();
+    let_go();
     assert!(device.budget().used() >= used + (4 << 20));
     let limit = device.budget().used() + (2 << 20);
     allocate(limit, MEGABYTE).unwrap();

@@ -5,6 +5,7 @@
 //!  sweep   site × phase × first, middle, last × fallback, error ─▶ the same case again
 //!            fallback   exactly the stock join's rows; the next join does not ask the device
 //!            error      the device's error, unless the call was one that nothing depends on
+//!  hang    a call of each function does not return ─▶ the stock join's rows, once its time is over
 //! ```
 //!
 //! The fault layer is one for the process and exists in debug builds only; so the tests here run

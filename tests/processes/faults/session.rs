@@ -9,8 +9,8 @@ use horton_join::config::{Enabled, HortonConfig};
 use horton_test_support::internals::MEMORY_PAUSE;
 use horton_test_support::internals::faults::{self, Fault};
 
-use super::watch::{one_at_a_time, watched};
-use horton_test_support::joins::{device, text};
+use super::watch::{one_at_a_time, rows};
+use horton_test_support::joins::device;
 
 /// Warnings that a device is trusted no more.
 static SAID: AtomicUsize = AtomicUsize::new(0);
@@ -50,16 +50,6 @@ fn session() -> SessionContext {
 
 fn session_of(options: HortonConfig) -> SessionContext {
     horton_join::context(SessionConfig::new().with_option_extension(options))
-}
-
-fn rows(session: &SessionContext, query: &str) -> Result<Vec<String>, String> {
-    let (session, query) = (session.clone(), query.to_owned());
-    let what = query.clone();
-    watched(&what, async move {
-        let frame = session.sql(&query).await.map_err(|e| e.to_string())?;
-        let batches = frame.collect().await.map_err(|e| e.to_string())?;
-        Ok(text(&batches))
-    })
 }
 
 /// The plan of the query, which is run.

@@ -5,7 +5,9 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use datafusion::prelude::SessionContext;
 use horton_test_support::internals::faults;
+use horton_test_support::joins::text;
 use tokio::runtime::Runtime;
 
 use horton_test_support::patience::Patience;
@@ -40,4 +42,15 @@ pub fn watched<T: Send + 'static>(
     }
     let report = faults::report();
     panic!("{what} hangs after {:?}; calls: {report:?}", report.last)
+}
+
+/// Returns the rows of a query, or its error.
+pub fn rows(session: &SessionContext, query: &str) -> Result<Vec<String>, String> {
+    let (session, query) = (session.clone(), query.to_owned());
+    let what = query.clone();
+    watched(&what, async move {
+        let frame = session.sql(&query).await.map_err(|e| e.to_string())?;
+        let batches = frame.collect().await.map_err(|e| e.to_string())?;
+        Ok(text(&batches))
+    })
 }
