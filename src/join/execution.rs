@@ -19,13 +19,18 @@
 //! node is there. Here it goes with its last stream, once all partitions were asked for as often as
 //! each other. The next execution builds again.
 //!
+//! Two executions may each have one partition under way while both lack the other one. The first may
+//! end before it asks for that. So a build also stays while there is a context under which some
+//! partitions were asked for, and not all. Consumers with a context for each partition look the
+//! same. Their build stays with the node, as in `HashJoinExec`.
+//!
 //! A partition that is asked for again is of another *round*. Contexts say which one, as far as
 //! they can. Some joins cannot be read twice: those in spill partitions, and those of the host that
 //! count streams. Their rounds build again in the same way, and a partition has the same rows
 //! again. One thing can differ, as it also does with `HashJoinExec`: which partition emits build
 //! rows without a match. If memory has no room for a second build side, its round fails: on disk
 //! its partitions would have other rows. A round goes with its last stream, although others may go
-//! on.
+//! on. One whose build others can read goes with the whole run.
 //!
 //! Streams that share the rows of all probe partitions had rows that no other build can tell. So a
 //! second round is an error there. Below `HashJoinExec` a `RepartitionExec` would panic.
@@ -41,12 +46,11 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
-use futures::future::Shared;
 
 use crate::join::dynamic_filter::accumulator::FilterAccumulator;
 use crate::join::dynamic_filter::publisher::FilterPublisher;
 use crate::join::input::choose_build_side::{Input, IsEmpty};
-use crate::join::opened::SharedJoin;
+use crate::join::opened::{OpenedJoin, SharedJoin};
 use crate::join::prepare::EarlierBuild;
 use crate::join::side::Side;
 
@@ -63,7 +67,7 @@ pub struct Runs {
 struct Current {
     any: Weak<Run>,
     /// The same one, which stays without streams until it is whole.
-    _kept: Option<Arc<Run>>,
+    kept: Option<Arc<Run>>,
 }
 
 /// One execution of a join.
@@ -93,11 +97,14 @@ struct BegunRead {
 pub type Publishers = Arc<Mutex<Vec<Arc<FilterPublisher>>>>;
 
 /// The rounds of a run. One goes with its last stream, once all of its partitions were asked for:
-/// builds of executions that follow each other closely must not pile up.
+/// builds of executions that follow each other closely must not pile up. The first one stays if
+/// others can read its build.
 #[derive(Default)]
 struct Rounds {
     /// By number.
     alive: BTreeMap<usize, Round>,
+    /// What was asked for under each context that is there.
+    askers: Vec<Asker>,
     /// Number of the next one.
     next: usize,
     /// True once a partition was asked for.
@@ -114,6 +121,23 @@ pub enum Again {
     Gone(Option<EarlierBuild>),
 }
 
+/// A context, and how often each partition was asked for under it.
+struct Asker {
+    context: Weak<TaskContext>,
+    asked: Vec<usize>,
+}
+
+impl Asker {
+    fn is_gone(&self) -> bool {
+        self.context.strong_count() == 0
+    }
+
+    /// Returns whether all partitions were asked for as often as each other.
+    fn has_all(&self) -> bool {
+        self.asked.iter().all(|times| *times == self.asked[0])
+    }
+}
+
 /// Partitions that were asked for, each once.
 #[derive(Default)]
 struct Round {
@@ -121,7 +145,7 @@ struct Round {
     is_asked: Vec<bool>,
     /// Streams that are there.
     streams: usize,
-    contexts: Vec<Arc<TaskContext>>,
+    contexts: Vec<Weak<TaskContext>>,
     /// True once a stream was dropped before its end.
     is_cut: bool,
     /// The prepared join that all partitions share.
@@ -138,11 +162,16 @@ impl Round {
 
     fn has(&self, context: &Arc<TaskContext>) -> bool {
         let mut contexts = self.contexts.iter();
-        contexts.any(|known| Arc::ptr_eq(known, context))
+        contexts.any(|known| is_of(known, context))
     }
 
     fn is_whole(&self) -> bool {
         self.is_asked.iter().all(|is_asked| *is_asked)
+    }
+
+    /// Returns its join, if that is prepared.
+    fn opened(&self) -> Option<Arc<OpenedJoin>> {
+        self.decision.as_ref()?.peek()?.as_ref().ok().cloned()
     }
 }
 
@@ -163,6 +192,27 @@ impl Rounds {
         number
     }
 
+    /// Notes that `partition` of `partitions` is asked for under `context`.
+    fn note(&mut self, partition: usize, partitions: usize, context: &Arc<TaskContext>) {
+        self.askers.retain(|asker| !asker.is_gone());
+        let mut known = self.askers.iter_mut();
+        match known.find(|asker| is_of(&asker.context, context)) {
+            Some(asker) => asker.asked[partition] += 1,
+            None => {
+                let mut asked = vec![0; partitions];
+                asked[partition] = 1;
+                let context = Arc::downgrade(context);
+                self.askers.push(Asker { context, asked });
+            }
+        }
+    }
+
+    /// Returns whether nobody is known to lack a partition.
+    fn are_whole(&self) -> bool {
+        let mut askers = self.askers.iter();
+        self.alive.values().all(Round::is_whole) && askers.all(Asker::has_all)
+    }
+
     /// Notes that a stream of round `number` is gone. Returns the round, if that was the last.
     fn leave(&mut self, number: usize, has_ended: bool) -> Option<Round> {
         let round = self.alive.get_mut(&number)?;
@@ -171,13 +221,14 @@ impl Rounds {
         if round.streams > 0 || !round.is_whole() {
             return None;
         }
-        let gone = self.alive.remove(&number)?;
         if number == 0 {
-            let decision = gone.decision.as_ref().and_then(Shared::peek);
-            let opened = decision.and_then(|decision| decision.as_ref().ok());
-            self.earlier = opened.map(|opened| opened.earlier());
+            let opened = round.opened();
+            if opened.as_ref().is_some_and(|join| join.can_be_read_again()) {
+                return None;
+            }
+            self.earlier = opened.map(|join| join.earlier());
         }
-        Some(gone)
+        self.alive.remove(&number)
     }
 }
 
@@ -223,7 +274,7 @@ impl Runs {
         let (round, is_whole) = run.ask(partition, partitions, context);
         *current = Current {
             any: Arc::downgrade(&run),
-            _kept: (!is_whole).then(|| Arc::clone(&run)),
+            kept: (!is_whole).then(|| Arc::clone(&run)),
         };
         Ok(Held {
             run,
@@ -248,7 +299,7 @@ impl Runs {
         let run = self.begin_in(filters)?;
         *current = Current {
             any: Arc::downgrade(&run),
-            _kept: Some(Arc::clone(&run)),
+            kept: Some(Arc::clone(&run)),
         };
         Ok(Some(run))
     }
@@ -295,7 +346,7 @@ impl Runs {
 
 impl Run {
     /// Notes that `partition` is asked for. Returns its round, and whether all partitions are asked
-    /// for as often as each other.
+    /// for as often as each other, under each context.
     fn ask(
         &self,
         partition: usize,
@@ -306,14 +357,15 @@ impl Run {
         let fitting = rounds.fitting(partition, context);
         let number = fitting.unwrap_or_else(|| rounds.add(partitions));
         rounds.is_any_asked = true;
+        rounds.note(partition, partitions, context);
         if let Some(round) = rounds.alive.get_mut(&number) {
             round.is_asked[partition] = true;
             round.streams += 1;
             if !round.has(context) {
-                round.contexts.push(Arc::clone(context));
+                round.contexts.push(Arc::downgrade(context));
             }
         }
-        (number, rounds.alive.values().all(Round::is_whole))
+        (number, rounds.are_whole())
     }
 
     /// Returns the prepared join of a round, begun by `begin` if it was not. `begin` gets what came
@@ -501,17 +553,27 @@ impl Drop for Held {
         let mut rounds = lock(&self.run.rounds);
         let gone = self.round.and_then(|round| rounds.leave(round, self.ended));
         let is_unasked = !rounds.is_any_asked;
+        // No build is left that another partition could be of.
+        let is_over = rounds.alive.is_empty();
         drop(rounds);
+        let mut kept = None;
         if let Some(current) = &mut current
-            && is_unasked
             && current.any.ptr_eq(&Arc::downgrade(&self.run))
         {
-            **current = Current::default();
+            if is_unasked {
+                **current = Current::default();
+            } else if is_over {
+                kept = current.kept.take();
+            }
         }
         drop(current);
-        // Its build, with what that holds, outside of the locks.
-        drop(gone);
+        // Builds, with what they hold, outside of the locks.
+        drop((gone, kept));
     }
+}
+
+fn is_of(known: &Weak<TaskContext>, context: &Arc<TaskContext>) -> bool {
+    std::ptr::eq(known.as_ptr(), Arc::as_ptr(context))
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

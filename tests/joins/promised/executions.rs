@@ -104,6 +104,43 @@ async fn partitions_that_are_asked_for_late_are_of_the_same_execution() {
     }
 }
 
+/// Four executions at once, each of which has read another partition when the rest is asked for.
+/// A build side that draws at random shows whether they still read the one build.
+#[tokio::test(flavor = "multi_thread")]
+async fn executions_that_lack_partitions_keep_the_build() {
+    let sql = "SELECT a.k FROM a JOIN (SELECT k FROM b WHERE random() < 0.5) b ON a.k = b.k";
+    for at in At::BOTH {
+        let session = session(at.options());
+        // Each batch has all keys.
+        table(
+            &session,
+            "a",
+            &[("k", (0..4000).map(|x| x % 500).collect())],
+        );
+        table(&session, "b", &[("k", (0..500).collect())]);
+        let plan = plan(&session, sql).await;
+        let count = partitions(&plan);
+        assert_eq!(count, 4, "{at:?}");
+        let contexts: Vec<_> = (0..count).map(|_| session.task_ctx()).collect();
+        let mut drawn = Vec::new();
+        for turn in 0..count {
+            for (at, context) in contexts.iter().enumerate() {
+                let partition = (at + turn) % count;
+                let stream = plan.execute(partition, Arc::clone(context)).unwrap();
+                let mut keys = first_column(&read(vec![stream]).await.unwrap());
+                keys.sort_unstable();
+                drawn.push(keys);
+            }
+        }
+        let first = &drawn[0];
+        assert!(first.len() > 200 && first.len() < 800, "{}", first.len());
+        let other = drawn.iter().position(|keys| keys != first);
+        assert_eq!(other, None, "{at:?}: another draw");
+        assert_eq!(session.runtime_env().memory_pool.reserved(), 0, "{at:?}");
+        at.assert_launched(&plan);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn partitions_that_are_dropped_early_leave_a_plan_that_runs_again() {
     for sql in QUERIES {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The fault layer is one for the process and exists in debug builds only; so the tests here run
-//! one at a time, those that need caches of their own in a child process.
+//! one at a time, those that need caches or counts of their own in a child process.
 
 mod cancel;
 mod cases;
