@@ -19,8 +19,8 @@
 //! node is there. Here it goes with its last stream, once all partitions were asked for as often as
 //! each other. The next execution builds again.
 //!
-//! Two executions may each have one partition under way while both lack the other one. The first may
-//! end before it asks for that. So a build also stays while there is a context under which some
+//! Two executions may each have one partition under way while both lack the other one. The first
+//! may end before it asks for that. So a build also stays while there is a context under which some
 //! partitions were asked for, and not all. Consumers with a context for each partition look the
 //! same. Their build stays with the node, as in `HashJoinExec`.
 //!
