@@ -95,6 +95,7 @@ python: ## build the Python wheel and run its tests; EXAMPLE=1 runs an example
 EVALUATED = evaluation devices tpch_join sql_bench device_bench paper_figures
 # Only variables of the command line count, none of the environment.
 GIVEN = $(if $(filter command,$(firstword $(origin $1))),$2 '$($1)')
+GIVEN_OR = $(if $(filter command,$(firstword $(origin $1))),$($1),$2)
 EVALUATION = $(call GIVEN,SCALE,--scale) $(call GIVEN,REPEAT,--repeat) $(call GIVEN,ROWS,--rows) \
 	$(call GIVEN,DEVICE,--device) $(call GIVEN,OUT,--out) $(call GIVEN,DATA,--data) \
 	$(call GIVEN,PARTS,--parts) $(call GIVEN,COMMIT,--commit) $(call GIVEN,PYTHON,--python) \
@@ -188,6 +189,16 @@ memcheck: ## run the unsafe code of the device layer and the loader under valgri
 rusticl: ## TPC-H, the join tests and joins.slt on Mesa's rusticl, in a Debian 13 root of its own
 	scripts/rusticl.sh
 
+.PHONY: amd
+amd: ## self-test, tables and joins as AMD machine code, on an emulated GPU
+	scripts/amd.sh
+
+# SECONDS_MOST ends it earlier.
+SECONDS_MOST ?= 86400
+.PHONY: simulate
+simulate: ## joins on an emulated GPU whose calls and commands fail, late or never, by a seed: SEEDS=1000 SEED=1
+	scripts/amd.sh simulate $(call GIVEN_OR,SEED,1) $(call GIVEN_OR,SEEDS,1000) $(SECONDS_MOST)
+
 .PHONY: portability
 portability: ## compile the kernels for AMD and Intel GPUs, which need not be there
 	scripts/portability.sh
@@ -197,13 +208,17 @@ durations: ## write how long the stages of the last .ci/run took into docs/testi
 	STAGES=$(STAGES) scripts/durations.sh --write
 
 # The last stages of .ci/run.
-.PHONY: ci-portability ci-book ci-rusticl ci-newest
+.PHONY: ci-portability ci-book ci-rusticl ci-newest ci-amd
 ci-portability ci-book:
 	$(STAGE) $(@:ci-%=%) $(MAKE) $(@:ci-%=%)
 
 # 77: this machine lets no Debian 13 root be set up; the reason is printed.
 ci-rusticl:
 	$(STAGE) rusticl scripts/rusticl.sh || [ $$? = 77 ]
+
+# 77: its compilers cannot be installed here; the reason is printed.
+ci-amd:
+	$(STAGE) amd scripts/amd.sh || [ $$? = 77 ]
 
 # A newer DataFusion is news, not a fault of this commit.
 ci-newest:

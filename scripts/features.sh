@@ -26,7 +26,7 @@ for manifest in Cargo.toml */Cargo.toml tables/support/Cargo.toml tests/*/Cargo.
     member=$(sed -n 's/^name = "\(.*\)"/\1/p' "$manifest" | head -n 1)
     case $member in
     # Without DataFusion they are built in seconds, with the features that they need.
-    horton-lint | horton-opencl-loader | horton-opencl-shim | horton-tables*) continue ;;
+    horton-driver | horton-lint | horton-opencl-loader | horton-opencl-shim | horton-tables*) continue ;;
     esac
     grep -q '^workspace-hack' "$manifest" || {
         echo "features.sh: $manifest lacks workspace-hack" >&2

@@ -317,6 +317,16 @@ impl InUse {
         self.0.iter_mut().any(|block| Arc::get_mut(block).is_some())
     }
 
+    /// Lets all blocks go, although the commands may still run. Page-locked memory, which they copy
+    /// from and to, stays for good.
+    pub(super) fn strand_on_host(&mut self) {
+        for block in self.0.drain(..) {
+            if block.grant.is_none() {
+                std::mem::forget(block);
+            }
+        }
+    }
+
     /// Lets all blocks go: the commands so far are done.
     pub(super) fn clear(&mut self) {
         self.0.clear();

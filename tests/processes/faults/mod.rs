@@ -6,6 +6,7 @@
 //!            fallback   exactly the stock join's rows; the next join does not ask the device
 //!            error      the device's error, unless the call was one that nothing depends on
 //!  hang    a call of each function does not return ─▶ the stock join's rows, once its time is over
+//!  simulated   calls and commands fail, or hang, by a seed (tests/driver) ─▶ the same
 //! ```
 //!
 //! The fault layer is one for the process and exists in debug builds only; so the tests here run
@@ -15,7 +16,9 @@ mod cancel;
 mod cases;
 mod hang;
 mod listing;
+mod outcome;
 mod session;
+mod simulated;
 mod sites;
 mod sweep;
 mod watch;

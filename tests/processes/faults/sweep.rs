@@ -3,27 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use arrow::array::RecordBatch;
-use datafusion::common::Result;
-use datafusion::execution::TaskContext;
-use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
-use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::physical_plan::{ExecutionPlan, displayable};
-use datafusion::prelude::SessionConfig;
-use futures::TryStreamExt;
+use datafusion::physical_plan::displayable;
+use horton_join::Health;
 use horton_join::config::OnDeviceError;
-use horton_join::{Health, HortonJoinExec};
 use horton_test_support::internals::faults::{self, Fault};
 
 use horton_test_support::{child, test_name};
 
-use super::cases::{OnProbe, all, feed};
+use super::cases::{OnProbe, all};
+use super::outcome::{comparable, context, eventually, execute, plan, pool};
 use super::sites::functions;
-use super::watch::{one_at_a_time, watched};
+use super::watch::one_at_a_time;
 use crate::drivers::child::{WITHOUT_CACHE, driver};
-use horton_test_support::joins::{Case, context_in, device, metric, run, text};
+use horton_test_support::joins::{Case, device, run};
 
 const STATUSES: [&str; 5] = [
     "CL_OUT_OF_RESOURCES",
@@ -86,12 +80,6 @@ struct Strike {
     site: String,
     phase: Phase,
     nth: u64,
-}
-
-/// A run's rows by partition, and what the plan said of itself.
-struct Outcome {
-    rows: Vec<Vec<String>>,
-    device_errors: usize,
 }
 
 struct Sweep {
@@ -329,55 +317,4 @@ fn untouched(what: &str, case: &Case, expected: &[Vec<String>]) {
         shown.contains("rows, on the host: device failed: "),
         "{what}: {shown}"
     );
-}
-
-fn plan(case: &Case, on_probe: &OnProbe) -> Arc<HortonJoinExec> {
-    case.put_on_device(case.stock_of(case.build.exec(), feed(&case.probe, on_probe)))
-}
-
-fn pool() -> Arc<dyn MemoryPool> {
-    Arc::new(GreedyMemoryPool::new(1 << 30))
-}
-
-fn context(case: &Case, pool: &Arc<dyn MemoryPool>) -> Arc<TaskContext> {
-    let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(pool));
-    let config = SessionConfig::new().with_batch_size(case.batch_size);
-    context_in(config, runtime.build_arc().unwrap())
-}
-
-fn execute(what: &str, plan: Arc<HortonJoinExec>, context: Arc<TaskContext>) -> Result<Outcome> {
-    watched(what, async move {
-        let mut rows = Vec::new();
-        for partition in 0..plan.properties().output_partitioning().partition_count() {
-            let stream = plan.execute(partition, Arc::clone(&context))?;
-            let batches: Vec<RecordBatch> = stream.try_collect().await?;
-            rows.push(text(&batches));
-        }
-        let metrics = plan.metrics().unwrap();
-        let on_device = metrics.sum_by_name("device_errors").is_some();
-        Ok(Outcome {
-            rows: comparable(rows),
-            device_errors: match on_device {
-                true => metric(&metrics, "device_errors"),
-                false => 0,
-            },
-        })
-    })
-}
-
-/// Multisets: the order of rows is compared where it is promised, by the tests of join types.
-fn comparable(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
-    rows.iter_mut().for_each(|rows| rows.sort_unstable());
-    rows
-}
-
-fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(
-            start.elapsed() < Duration::from_secs(10),
-            "{what}: not given back"
-        );
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }

@@ -101,18 +101,20 @@ impl Queue {
     /// Waits for all commands and checks how they ended. A failed job's may still use its buffers.
     pub(super) fn finish(&mut self) -> Result<()> {
         watchdog::expect(self.in_use.bytes());
-        let finished = opencl::finish(&self.commands, "").map_err(|e| {
-            let error = self.fail("clFinish", &e);
-            // The commands may still run.
+        if let Err(failed) = opencl::finish(&self.commands, "") {
+            let error = self.fail("clFinish", &failed);
             self.opened.lose(&error);
-            error
-        });
-        let finished = finished.and_then(|()| self.check());
-        if finished.is_err() {
+            // The commands may still run. A driver knows which of its buffers they use, but not
+            // whose host memory.
+            self.in_use.strand_on_host();
+            return Err(error);
+        }
+        let checked = self.check();
+        if checked.is_err() {
             // The pools of a lost context keep nothing.
             self.in_use.clear();
         }
-        finished
+        checked
     }
 
     /// Checks how the commands so far ended, which are all done, and frees their memory.

@@ -1,0 +1,191 @@
+//! The functions of a program's instructions, as native code.
+//!
+//! ```text
+//!   code object ─ llvm-objdump ─▶ text ─ isa ─▶ C ─ clang, once ─▶ CACHE/HASH.so ─▶ table
+//!   table     address / 4:   0 f17   1 f4   2 -   3 f4   …        -: within one, or unknown
+//! ```
+//!
+//! A function does an instruction in all active lanes of a wave. It checks what it touches by the
+//! library's global `memory`, and notes the first fault there.
+//!
+//! Source: LLVM's "User Guide for AMDGPU Backend". An interpreter would need no compiler, but would
+//! decode each instruction each time.
+
+use std::ffi::{CStr, CString, c_void};
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::isa;
+use crate::target::Target;
+
+const FLAGS: &str = "-O1 -fwrapv -fno-strict-aliasing -Wno-everything -fPIC -shared";
+
+/// It gets scalar and vector registers, null, local and private memory, and accumulators.
+type Function = unsafe extern "C" fn(*mut u32, *mut u32, *mut c_void, *mut u8, *mut u8, *mut u32);
+
+/// An instruction; without a function if none that is known begins there.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Entry {
+    pub function: Option<Function>,
+    pub is_barrier: bool,
+}
+
+/// Global memory from an address up to another.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Range(pub u64, pub u64);
+
+/// The global `memory` of a library.
+#[repr(C)]
+pub(crate) struct Memory {
+    pub count: u64,
+    pub ranges: *const Range,
+    pub local_bytes: u64,
+    /// The first fault, in 1 global, 2 local or 3 private memory, and its address.
+    pub fault: u64,
+    pub address: u64,
+    /// The range that was found last.
+    pub last: u64,
+    pub unused: u64,
+}
+
+/// The functions of a code object.
+pub struct Functions {
+    table: Vec<Entry>,
+    /// Instructions that are not known. To meet one is an error.
+    pub(crate) unknown: Vec<String>,
+    disassembly: String,
+    pub(crate) memory: NonNull<Memory>,
+    /// Has the functions and the memory.
+    _library: Library,
+}
+
+// SAFETY: the pointers are into the library, which stays loaded, on any thread.
+unsafe impl Send for Functions {}
+// SAFETY: all is only read, but for `memory`, which only the holder of `launch`'s lock touches.
+unsafe impl Sync for Functions {}
+
+impl Functions {
+    /// Makes the functions of a code object, whose code has so many bytes when it is loaded.
+    ///
+    /// # Errors
+    /// If LLVM's tools are missing or fail, or if the library cannot be opened.
+    pub fn load(target: Target, object: &[u8], bytes: u64, cache: &Path) -> Result<Self, String> {
+        let file = own_file(cache, "co");
+        write(&file, object)?;
+        let disassembly = output(Command::new("llvm-objdump-19").arg("-d").arg(&file));
+        let _ = fs::remove_file(file);
+        let disassembly = disassembly?;
+        let translated = isa::translate(target, &disassembly);
+        let library = Library::open(&compile(target, &translated.source, cache)?)?;
+        let functions = library.symbol(c"functions")?.cast();
+        let mut table = vec![Entry::default(); bytes.div_ceil(4) as usize];
+        for instruction in translated.table {
+            let entry = table.get_mut(instruction.address as usize / 4);
+            let entry = entry.ok_or("an instruction out of the code")?;
+            // SAFETY: the source that was compiled has a function of each number in the table.
+            entry.function = Some(unsafe { functions.add(instruction.function).read() });
+            entry.is_barrier = instruction.is_barrier;
+        }
+        Ok(Self {
+            table,
+            unknown: translated.unknown,
+            disassembly,
+            memory: library.symbol(c"memory")?.cast(),
+            _library: library,
+        })
+    }
+
+    /// Returns what is at an offset of the code, if that is not out of it.
+    pub(crate) fn entry(&self, offset: u64) -> Option<Entry> {
+        self.table.get((offset / 4) as usize).copied()
+    }
+
+    /// Returns the text of the instruction at an offset of the code.
+    pub(crate) fn text(&self, offset: u64) -> Option<&str> {
+        let place = format!("// {offset:012X}:");
+        let mut lines = self.disassembly.lines();
+        lines
+            .find_map(|line| line.split_once(&place))
+            .map(|(text, _)| text.trim())
+    }
+}
+
+/// Returns a file in `cache` that nobody else writes.
+fn own_file(cache: &Path, extension: &str) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    cache.join(format!("{}.{number}.{extension}", process::id()))
+}
+
+/// Writes a file, and makes its folder.
+fn write(file: &Path, content: &[u8]) -> Result<(), String> {
+    let made = file.parent().map_or(Ok(()), fs::create_dir_all);
+    let written = made.and_then(|()| fs::write(file, content));
+    written.map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// Returns the library of that source. A rename puts it there, as others may make it just now.
+fn compile(target: Target, source: &str, cache: &Path) -> Result<PathBuf, String> {
+    let mut hasher = DefaultHasher::new();
+    (FLAGS, target, source).hash(&mut hasher);
+    let library = cache.join(format!("{:016x}.so", hasher.finish()));
+    if library.exists() {
+        return Ok(library);
+    }
+    let (own_source, own_library) = (own_file(cache, "c"), own_file(cache, "so"));
+    write(&own_source, source.as_bytes())?;
+    let mut clang = Command::new("clang-19");
+    let wave = format!("-DW={}", target.wave_size());
+    clang.args(FLAGS.split(' ')).arg(wave).arg("-o");
+    output(clang.args([&own_library, &own_source]).arg("-lm"))?;
+    let renamed = fs::rename(own_library, &library);
+    renamed.map_err(|error| format!("{}: {error}", library.display()))?;
+    let _ = fs::rename(own_source, library.with_extension("c"));
+    Ok(library)
+}
+
+/// Returns what a tool prints.
+fn output(command: &mut Command) -> Result<String, String> {
+    let tool = command.get_program().to_owned();
+    let wrong = |what: &dyn std::fmt::Display| format!("{}: {what}", tool.display());
+    let output = command.output().map_err(|error| wrong(&error))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(wrong(&String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+/// A library that is loaded.
+struct Library(NonNull<c_void>);
+
+impl Library {
+    fn open(path: &Path) -> Result<Self, String> {
+        // A name without a folder would be looked for elsewhere.
+        let path = path.canonicalize().map_err(|error| error.to_string())?;
+        let name = CString::new(path.as_os_str().as_bytes());
+        let name = name.map_err(|error| error.to_string())?;
+        // SAFETY: the name ends with a zero, and loading runs no code of the library's.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle = NonNull::new(handle).map(Self);
+        handle.ok_or_else(|| format!("dlopen: {} cannot be loaded", path.display()))
+    }
+
+    fn symbol(&self, name: &CStr) -> Result<NonNull<c_void>, String> {
+        // SAFETY: the library is loaded, and the name ends with a zero.
+        let symbol = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
+        NonNull::new(symbol).ok_or_else(|| format!("dlsym: no {name:?}"))
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // SAFETY: it is open, and its owner's pointers into it are not used any more.
+        unsafe { libc::dlclose(self.0.as_ptr()) };
+    }
+}

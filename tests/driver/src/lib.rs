@@ -1,0 +1,44 @@
+//! An OpenCL library of an AMD GPU that is not there: its kernels run as machine code, instruction
+//! by instruction, and its queues out of step by a seed.
+//!
+//! ```text
+//!  ocl ─▶ the loader's forwarders ─▶ HORTON_OPENCL_LIBRARY = this
+//!                                        │ api: programs, kernels, buffers, commands
+//!   clBuildProgram ─▶ compile: clang ─▶ code_object ─▶ functions: a C function per instruction
+//!   clEnqueue…     ─▶ queue: a thread that falls behind ─▶ launch ─▶ waves ─▶ those functions
+//! ```
+//!
+//! Nobody here has such a GPU, and PoCL finishes each command before the next. So neither waves of
+//! 64 nor commands that are late have ever met our kernels and queues. This library has both. It
+//! says nothing on speed, caches or the drivers' own compilers. A program that opens it can have it
+//! fail, too (`faults`).
+//!
+//! | word of `HORTON_DRIVER` | |
+//! |---|---|
+//! | `gfx90a`, `gfx942`, `gfx1100` | the chip; `gfx1100` if none is said |
+//! | `rusticl` | passes for Mesa's driver: shuffles, no 64-bit atomics. Otherwise for ROCm |
+//! | `mixed` | waves take turns at random, instead of one after the other |
+//! | `seed=N` | commands run in threads of their queues, each some time after its call |
+//! | `memory=MB` | megabytes of the device's memory; 4096 if not said |
+//! | `units=N` | compute units that it says it has; 2 if not said |
+//! | `log=FILE` | a line for each launch goes there |
+//! | `cache=DIR` | folder of what was compiled; one in the folder for temporary files if not said |
+
+#![cfg(target_os = "linux")]
+
+pub mod api;
+pub mod code_object;
+pub mod compile;
+pub mod device;
+pub mod faults;
+pub mod functions;
+pub mod isa;
+pub mod launch;
+pub mod memory;
+pub mod objects;
+pub mod program;
+pub mod queue;
+pub mod settings;
+pub mod status;
+pub mod target;
+pub mod waves;

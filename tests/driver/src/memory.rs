@@ -1,0 +1,262 @@
+//! Buffers, and what the host sees of them.
+//!
+//! ```text
+//!  [ bytes of the buffer            | guard up to the next page and one more ]
+//!    garbage, or what was there before              0xc5 …
+//!
+//!  map ─▶ a copy of the bytes ─▶ the host writes ─▶ unmap: copied back, then overwritten
+//! ```
+//!
+//! A device's memory is not the host's. So what is mapped is a copy, which comes and goes when the
+//! queue's thread gets there. A kernel that writes behind a buffer is found by its guard. One that
+//! reads what nobody wrote finds garbage, or the bytes of a buffer that was released.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::objects::{Object, Ptr};
+use crate::settings::settings;
+use crate::status::{
+    Called, INVALID_BUFFER_SIZE, INVALID_MEM_OBJECT, INVALID_VALUE, MEM_OBJECT_ALLOCATION_FAILURE,
+};
+
+const PAGE: usize = 4096;
+const GUARD: u8 = 0xc5;
+const GARBAGE: u8 = 0xa5;
+
+/// Bytes of a new buffer that are garbage: the system's own zeros would cost more.
+const GARBAGE_MAX: usize = 16 << 20;
+
+const MAP_WRITE: u64 = 2;
+const MAP_WRITE_INVALIDATE: u64 = 4;
+
+/// Bytes of all buffers.
+static USED: AtomicU64 = AtomicU64::new(0);
+
+/// Blocks that were released, by their bytes.
+static RELEASED: Mutex<BTreeMap<usize, Vec<Block>>> = Mutex::new(BTreeMap::new());
+
+/// Whole pages of this process, with room for a guard.
+struct Block {
+    all: Box<[u8]>,
+    /// Where the first page begins.
+    first: usize,
+}
+
+impl Block {
+    fn new(room: usize) -> Self {
+        let all = vec![0; room + PAGE].into_boxed_slice();
+        let first = all.as_ptr().align_offset(PAGE);
+        Self { all, first }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.all[self.first..]
+    }
+}
+
+/// A buffer.
+pub struct Buffer {
+    pub context: Ptr,
+    pub flags: u64,
+    pub size: usize,
+    block: Mutex<Option<Block>>,
+    address: u64,
+    /// Its bytes and those of its guard.
+    room: usize,
+    mapped: Mutex<BTreeMap<usize, Mapped>>,
+}
+
+// SAFETY: `context` is a number that stands for an object; nobody follows it.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Object for Buffer {
+    const INVALID: i32 = INVALID_MEM_OBJECT;
+}
+
+/// Bytes that the host sees.
+struct Mapped {
+    bytes: Box<[u8]>,
+    offset: usize,
+    flags: u64,
+}
+
+impl Buffer {
+    /// Takes `size` bytes.
+    ///
+    /// # Errors
+    /// The status of a device that has no more, and of a buffer without bytes.
+    pub fn new(context: Ptr, flags: u64, size: usize) -> Called<Arc<Self>> {
+        if size == 0 {
+            return Err(INVALID_BUFFER_SIZE);
+        }
+        if USED.fetch_add(size as u64, Ordering::SeqCst) + size as u64 > settings().memory {
+            USED.fetch_sub(size as u64, Ordering::SeqCst);
+            return Err(MEM_OBJECT_ALLOCATION_FAILURE);
+        }
+        let room = size.next_multiple_of(PAGE) + PAGE;
+        let released = lock(&RELEASED).get_mut(&room).and_then(Vec::pop);
+        let mut block = released.unwrap_or_else(|| {
+            let mut block = Block::new(room);
+            block.bytes()[..size.min(GARBAGE_MAX)].fill(GARBAGE);
+            block
+        });
+        let bytes = &mut block.bytes()[..room];
+        bytes[size..].fill(GUARD);
+        let address = bytes.as_ptr() as u64;
+        Ok(Arc::new(Self {
+            context,
+            flags,
+            size,
+            address,
+            room,
+            block: Mutex::new(Some(block)),
+            mapped: Mutex::default(),
+        }))
+    }
+
+    /// Returns where its bytes begin and end.
+    pub fn range(&self) -> (u64, u64) {
+        (self.address, self.address + self.size as u64)
+    }
+
+    /// Returns where the byte at `offset` is, if `bytes` bytes follow from there.
+    ///
+    /// # Errors
+    /// The status of a call with other bytes than the buffer has, or with none.
+    pub fn at(&self, offset: usize, bytes: usize) -> Called<*mut u8> {
+        let end = offset.checked_add(bytes).filter(|end| *end <= self.size);
+        match end {
+            Some(_) if bytes > 0 => Ok((self.address as *mut u8).wrapping_add(offset)),
+            _ => Err(INVALID_VALUE),
+        }
+    }
+
+    /// Returns whether nobody wrote behind it. Mends the guard.
+    pub fn is_guard_whole(&self) -> bool {
+        let mut block = lock(&self.block);
+        let Some(block) = block.as_mut() else {
+            return true;
+        };
+        let guard = &mut block.bytes()[self.size..self.room];
+        let is_whole = guard.iter().all(|byte| *byte == GUARD);
+        guard.fill(GUARD);
+        is_whole
+    }
+
+    /// Maps `bytes` bytes from `offset` on. They are there once [`fill_mapped`](Self::fill_mapped)
+    /// has been called.
+    ///
+    /// # Errors
+    /// The errors of [`at`](Self::at).
+    pub fn map(&self, flags: u64, offset: usize, bytes: usize) -> Called<Ptr> {
+        self.at(offset, bytes)?;
+        let mut mapped = Mapped {
+            bytes: vec![GARBAGE; bytes].into_boxed_slice(),
+            offset,
+            flags,
+        };
+        let place = mapped.bytes.as_mut_ptr();
+        lock(&self.mapped).insert(place as usize, mapped);
+        Ok(place.cast())
+    }
+
+    /// Copies the buffer's bytes to where they were mapped.
+    pub fn fill_mapped(&self, place: usize) {
+        let mut all = lock(&self.mapped);
+        let Some(mapped) = all.get_mut(&place) else {
+            return;
+        };
+        if mapped.flags & MAP_WRITE_INVALIDATE == 0
+            && let Ok(from) = self.at(mapped.offset, mapped.bytes.len())
+        {
+            // SAFETY: `at` checked that so many bytes of the block follow, and the copy is another
+            // block. Kernels and copies of one queue do not run at the same time.
+            unsafe { copy(from, mapped.bytes.as_mut_ptr(), mapped.bytes.len()) };
+        }
+    }
+
+    /// Returns whether something is mapped at `place`.
+    pub fn is_mapped(&self, place: usize) -> bool {
+        lock(&self.mapped).contains_key(&place)
+    }
+
+    /// Copies what the host wrote at `place` back, and takes that place away.
+    pub fn unmap(&self, place: usize) {
+        let Some(mut mapped) = lock(&self.mapped).remove(&place) else {
+            return;
+        };
+        if mapped.flags & (MAP_WRITE | MAP_WRITE_INVALIDATE) != 0
+            && let Ok(to) = self.at(mapped.offset, mapped.bytes.len())
+        {
+            // SAFETY: as in `fill_mapped`.
+            unsafe { copy(mapped.bytes.as_ptr(), to, mapped.bytes.len()) };
+        }
+        mapped.bytes.fill(GARBAGE);
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if !self.is_guard_whole() {
+            eprintln!(
+                "horton-driver: WRITTEN BEHIND a buffer of {} bytes",
+                self.size
+            );
+        }
+        USED.fetch_sub(self.size as u64, Ordering::SeqCst);
+        if let Some(block) = lock(&self.block).take() {
+            let mut released = lock(&RELEASED);
+            released.entry(self.room).or_default().push(block);
+        }
+    }
+}
+
+/// Copies `bytes` bytes.
+///
+/// # Safety
+/// So many bytes can be read at `from` and written at `to`, and they do not overlap.
+pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_mapped_is_a_copy_until_it_is_unmapped() {
+        let buffer = Buffer::new(std::ptr::null_mut(), 0, 100).unwrap();
+        let place = buffer.map(MAP_WRITE, 10, 4).unwrap().cast::<u8>();
+        // SAFETY: four bytes are mapped there.
+        let seen = unsafe { std::slice::from_raw_parts_mut(place, 4) };
+        buffer.fill_mapped(place as usize);
+        seen.copy_from_slice(&[1, 2, 3, 4]);
+        // SAFETY: the buffer has so many bytes.
+        let own = |n| unsafe { *buffer.at(n, 1).unwrap() };
+        assert_eq!(own(10), GARBAGE);
+        buffer.unmap(place as usize);
+        assert_eq!([own(9), own(10), own(13)], [GARBAGE, 1, 4]);
+        assert!(!buffer.is_mapped(place as usize));
+        assert_eq!(buffer.at(97, 4), Err(INVALID_VALUE));
+    }
+
+    #[test]
+    fn a_write_behind_a_buffer_is_found_once() {
+        let buffer = Buffer::new(std::ptr::null_mut(), 0, 100).unwrap();
+        assert!(buffer.is_guard_whole());
+        let (_, end) = buffer.range();
+        // SAFETY: the block has a guard there.
+        unsafe { *(end as *mut u8) = 1 };
+        assert!(!buffer.is_guard_whole());
+        assert!(buffer.is_guard_whole());
+    }
+}

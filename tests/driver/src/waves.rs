@@ -1,0 +1,332 @@
+//! Runs the waves of a launch.
+//!
+//! ```text
+//!   in order   group 0: wave 0 ─▶ barrier, wave 1 ─▶ barrier, wave 0 ─▶ end, wave 1 ─▶ end
+//!              group 1: …
+//!   mixed      group 2, wave 1: 7 instructions; group 0, wave 3: 12; group 2, wave 0: 1; …
+//! ```
+//!
+//! Mixed, what depends on the order of waves shows, and a seed shows it again. Registers and local
+//! memory begin with garbage, as on a device.
+//!
+//! Source: LLVM's "User Guide for AMDGPU Backend", on the initial state of a kernel. Threads would
+//! interleave waves as well, but no seed would bring an order back.
+
+use std::ptr::null_mut;
+
+use crate::code_object::{Kernel, Mapping};
+use crate::functions::{Entry, Functions};
+use crate::launch::{Launch, Order};
+
+/// Scalar registers: null (m0 on CDNA), EXEC, the program counter, a work-item's private bytes.
+const NULL: usize = 124;
+const EXEC: usize = 126;
+const PC: usize = 256;
+const PRIVATE_BYTES: usize = 259;
+
+/// Registers, some more than there are, and the scalar ones that begin with garbage.
+const SCALARS: usize = 276;
+const VECTORS: usize = 320;
+const SCALARS_OF_KERNEL: usize = 106;
+
+/// The program counter of a wave that has ended.
+const END: u64 = u64::MAX;
+
+const INSTRUCTIONS_MAX: u64 = 2_000_000_000;
+const RESIDENT_MAX: u32 = 8;
+
+/// A slot of local memory: address space for all that 32 bits can name, so no access leaves it.
+const SLOT_BYTES: usize = (4 << 30) + (1 << 20);
+
+/// A launch, as the hardware sees it.
+pub(crate) struct Work<'a> {
+    pub functions: &'a Functions,
+    pub kernel: &'a Kernel,
+    pub launch: &'a Launch<'a>,
+    /// Where the code is.
+    pub base: u64,
+    pub wave_size: u32,
+    /// The user SGPRs.
+    pub user: Vec<u32>,
+}
+
+/// What was counted.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub instructions: u64,
+    pub barriers: u64,
+    /// Met by a part of a wave.
+    pub partial_barriers: u64,
+    /// Met at different places by the waves of a group.
+    pub split_barriers: u64,
+    /// Met after a wave had ended.
+    pub ended_early: u64,
+}
+
+/// The end of a launch: an error is the program counter where it stopped, and why.
+pub(crate) type End = Result<(), (u64, String)>;
+
+/// Runs a launch.
+///
+/// # Safety
+/// No other thread runs these functions. Their `memory` has only ranges that they may touch, and
+/// the bytes of the kernel's local memory.
+pub(crate) unsafe fn run(work: &Work) -> (Tally, End) {
+    let order = work.launch.order;
+    let mut running = Running {
+        work,
+        groups: Vec::new(),
+        started: 0,
+        random: order.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+        tally: Tally::default(),
+    };
+    let end = running.run(order);
+    (running.tally, end)
+}
+
+/// A launch that runs.
+struct Running<'a> {
+    work: &'a Work<'a>,
+    /// Slots of groups.
+    groups: Vec<Group>,
+    started: u32,
+    random: u64,
+    tally: Tally,
+}
+
+impl Running<'_> {
+    fn run(&mut self, order: Order) -> End {
+        let resident_max = if order.is_mixed { RESIDENT_MAX } else { 1 };
+        let resident = order.resident.clamp(1, resident_max);
+        let resident = resident.min(self.work.launch.groups);
+        let groups = (0..resident).map(|_| Group::new(self.work));
+        let groups = groups.collect::<Result<_, _>>();
+        self.groups = groups.map_err(|why| (self.work.base, why))?;
+        while self.start_groups()? {
+            let start = self.below(order, resident);
+            let slot = first_from(start, &self.groups, |group| group.left > 0);
+            let start = self.below(order, self.groups[slot].waves.len() as u32);
+            let is_ready = |wave: &Wave| wave.state == State::Ready;
+            let wave = first_from(start, &self.groups[slot].waves, is_ready);
+            let steps = match order.is_mixed {
+                true => 1 + self.below(order, order.quantum.max(1)) as u64,
+                false => u64::MAX,
+            };
+            self.run_wave(slot, wave, steps)?;
+            self.groups[slot].release(&mut self.tally);
+        }
+        Ok(())
+    }
+
+    /// Returns 0 in order, or a random number below `n`, by xorshift.
+    fn below(&mut self, order: Order, n: u32) -> usize {
+        if !order.is_mixed {
+            return 0;
+        }
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        ((self.random >> 32) as u32 % n) as usize
+    }
+
+    /// Starts groups in the free slots. Returns whether there is one that runs.
+    fn start_groups(&mut self) -> Result<bool, (u64, String)> {
+        for group in self.groups.iter_mut().filter(|group| group.left == 0) {
+            if self.started < self.work.launch.groups {
+                let started = group.start(self.work, self.started);
+                started.map_err(|why| (self.work.base, why))?;
+                self.started += 1;
+            }
+        }
+        Ok(self.groups.iter().any(|group| group.left > 0))
+    }
+
+    /// Runs a wave for up to `steps` instructions, or to its next barrier.
+    fn run_wave(&mut self, slot: usize, wave: usize, steps: u64) -> End {
+        let group = &mut self.groups[slot];
+        let wave = &mut group.waves[wave];
+        for _ in 0..steps {
+            let pc = wave.pair(PC);
+            if pc == END {
+                wave.state = State::Ended;
+                group.left -= 1;
+                break;
+            }
+            let entry = self.work.execute(pc, wave, &group.local);
+            let entry = entry.map_err(|why| (pc, why))?;
+            self.tally.instructions += 1;
+            if self.tally.instructions > INSTRUCTIONS_MAX {
+                return Err((pc, format!("more than {INSTRUCTIONS_MAX} instructions")));
+            }
+            if entry.is_barrier {
+                let active = wave.pair(EXEC) & (u64::MAX >> (64 - self.work.wave_size));
+                self.tally.partial_barriers += u64::from(active != wave.exec);
+                wave.state = State::Waits { at: pc };
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the first that is fine, from `start` on and around.
+fn first_from<T>(start: usize, items: &[T], is_fine: impl Fn(&T) -> bool) -> usize {
+    let mut places = (start..items.len()).chain(0..start);
+    places
+        .find(|place| is_fine(&items[*place]))
+        .unwrap_or(start)
+}
+
+impl Work<'_> {
+    /// Runs the instruction at `pc`.
+    fn execute(&self, pc: u64, wave: &mut Wave, local: &Mapping) -> Result<Entry, String> {
+        let entry = self.functions.entry(pc.wrapping_sub(self.base));
+        let entry = entry.ok_or("out of the code")?;
+        let function = entry.function.ok_or("an instruction that is not known")?;
+        let (scalars, vectors) = (wave.scalars.as_mut_ptr(), wave.vectors.as_mut_ptr());
+        let accumulators = match wave.accumulators.as_mut_slice() {
+            [] => vectors,
+            accumulators => accumulators.as_mut_ptr(),
+        };
+        let private = wave.private.as_mut_ptr();
+        // SAFETY: there are all registers that an instruction can name. What it touches in memory,
+        // it checks by `memory` and by the private bytes, as `run` demands.
+        unsafe {
+            function(
+                scalars,
+                vectors,
+                null_mut(),
+                local.start(),
+                private,
+                accumulators,
+            )
+        };
+        // SAFETY: no other thread touches it, as `run` demands.
+        let memory = unsafe { self.functions.memory.as_ref() };
+        let what = match memory.fault {
+            0 => return Ok(entry),
+            1 => "global memory that is no buffer",
+            2 => "local memory out of bounds",
+            _ => "private memory out of bounds",
+        };
+        Err(format!("{what}, {:#x}", memory.address))
+    }
+}
+
+/// A slot for a group, with the group in it.
+struct Group {
+    waves: Vec<Wave>,
+    local: Mapping,
+    /// Waves that have not ended.
+    left: usize,
+}
+
+impl Group {
+    fn new(work: &Work) -> Result<Self, String> {
+        let count = work.launch.local.div_ceil(work.wave_size);
+        let waves = (0..count).map(|_| Wave::new(work)).collect();
+        Ok(Self {
+            waves,
+            local: Mapping::new(SLOT_BYTES)?,
+            left: 0,
+        })
+    }
+
+    fn start(&mut self, work: &Work, number: u32) -> Result<(), String> {
+        let garbage = (0xdead_be00 + (number & 0xff)).to_le_bytes();
+        self.local
+            .write(0, &garbage.repeat(work.kernel.local_bytes as usize / 4))?;
+        for (wave, first) in self
+            .waves
+            .iter_mut()
+            .zip((0..).step_by(work.wave_size as usize))
+        {
+            wave.start(work, number, first);
+        }
+        self.left = self.waves.len();
+        Ok(())
+    }
+
+    /// Lets the waves go on if all that have not ended wait at a barrier.
+    fn release(&mut self, tally: &mut Tally) {
+        let place = |wave: &Wave| match wave.state {
+            State::Waits { at } => Some(at),
+            _ => None,
+        };
+        let mut places = self.waves.iter().filter_map(place);
+        let Some(first) = places.next() else { return };
+        let is_split = places.clone().any(|at| at != first);
+        if places.count() + 1 < self.left {
+            return;
+        }
+        tally.barriers += 1;
+        tally.split_barriers += u64::from(is_split);
+        tally.ended_early += u64::from(self.left < self.waves.len());
+        let waiting = self.waves.iter_mut().filter(|wave| place(wave).is_some());
+        waiting.for_each(|wave| wave.state = State::Ready);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ready,
+    Waits { at: u64 },
+    Ended,
+}
+
+/// A wave. A vector register has a word for each lane.
+struct Wave {
+    scalars: Vec<u32>,
+    vectors: Vec<u32>,
+    /// The other half of CDNA's vector registers. RDNA has none.
+    accumulators: Vec<u32>,
+    private: Vec<u8>,
+    /// The work-items that it began with.
+    exec: u64,
+    state: State,
+}
+
+impl Wave {
+    fn new(work: &Work) -> Self {
+        let lanes = work.wave_size as usize;
+        Self {
+            scalars: vec![0; SCALARS],
+            vectors: vec![0; VECTORS * lanes],
+            accumulators: vec![0; if lanes == 64 { VECTORS * lanes } else { 0 }],
+            private: vec![0; (work.kernel.private_bytes as usize + 64) * lanes],
+            exec: 0,
+            state: State::Ended,
+        }
+    }
+
+    fn start(&mut self, work: &Work, group: u32, first: u32) {
+        self.scalars.fill(0);
+        self.vectors.fill(0x6b6b_6b6b);
+        self.accumulators.fill(0x6b6b_6b6b);
+        self.private.fill(0x6b);
+        let garbage = self.scalars[..SCALARS_OF_KERNEL].iter_mut();
+        garbage
+            .zip(0x5a5a_0000..)
+            .for_each(|(scalar, value)| *scalar = value);
+        self.scalars[..work.user.len()].copy_from_slice(&work.user);
+        self.scalars[work.user.len()] = group;
+        self.scalars[NULL] = 0;
+        self.scalars[PRIVATE_BYTES] = work.kernel.private_bytes;
+        let lanes = (work.launch.local - first).min(work.wave_size);
+        self.exec = u64::MAX >> (64 - lanes);
+        self.set_pair(EXEC, self.exec);
+        self.set_pair(PC, work.base.wrapping_add(work.kernel.entry));
+        let ids = self.vectors[..work.wave_size as usize].iter_mut();
+        ids.zip(first..).for_each(|(id, number)| *id = number);
+        self.state = State::Ready;
+    }
+
+    fn pair(&self, low: usize) -> u64 {
+        u64::from(self.scalars[low]) | u64::from(self.scalars[low + 1]) << 32
+    }
+
+    fn set_pair(&mut self, low: usize, value: u64) {
+        self.scalars[low] = value as u32;
+        self.scalars[low + 1] = (value >> 32) as u32;
+    }
+}
