@@ -29,7 +29,9 @@ cannot() {
 }
 
 has_tools() {
-    command -v clang-19 lld-19 llvm-objdump-19 >/dev/null && [ -e /usr/lib/clc/amdgcn--amdhsa.bc ]
+    local tool
+    for tool in clang-19 lld-19 llvm-objdump-19; do command -v $tool >/dev/null || return 1; done
+    [ -e /usr/lib/clc/amdgcn--amdhsa.bc ]
 }
 has_tools || apt_install clang-19 lld-19 llvm-19 libclc-19 opencl-c-headers >&2 || true
 has_tools || cannot "clang-19, lld-19, llvm-19 and libclc-19 are not installed"
@@ -52,7 +54,19 @@ built() {
 simulate() {
     HORTON_DRIVER="gfx90a seed=$1 cache=$cache" HORTON_TEST_SEED=$1 HORTON_TEST_SEEDS=$2 \
         HORTON_TEST_SECONDS=$3 "$processes" --exact --nocapture \
-        faults::simulated::joins_survive_whatever_a_driver_does
+        faults::simulated::joins_survive_whatever_a_driver_does | tee "$scratch/simulated"
+    grep -q '^simulated: Totals' "$scratch/simulated"
+}
+# tests BINARY NAMES...: runs tests, of which there must be some of each name.
+tests() {
+    local name
+    for name in "${@:2}"; do
+        "$1" --list "$name" | grep ': test$' >/dev/null || {
+            echo "amd.sh: $1 has no test $name" >&2
+            return 1
+        }
+    done
+    "$1" --test-threads=2 "${@:2}"
 }
 processes=$(built --test processes)
 if [ "${1:-}" = simulate ]; then
@@ -85,8 +99,8 @@ for round in "${rounds[@]}"; do
     "$target/debug/examples/devices"
     these=("${of_tables[@]}")
     [[ $round == *rusticl* ]] || these+=("${with_atomics[@]}")
-    "$tables" --test-threads=2 "${these[@]}"
-    "$joins" --test-threads=2 "${of_joins[@]}"
+    tests "$tables" "${these[@]}"
+    tests "$joins" "${of_joins[@]}"
     awk -v round="$round" -v seconds=$((SECONDS - began)) '
         { ++launches; kernels[$1]; instructions += $5; wrong += NF > 8 }
         END {

@@ -20,9 +20,10 @@
 //! each other. The next execution builds again.
 //!
 //! Two executions may each have one partition under way while both lack the other one. The first
-//! may end before it asks for that. So a build also stays while there is a context under which some
-//! partitions were asked for, and not all. Consumers with a context for each partition look the
-//! same. Their build stays with the node, as in `HashJoinExec`.
+//! may end before it asks for that. So a run also stays while there is a context under which some
+//! partitions were asked for, and not all. Consumers with a context for each partition look much
+//! the same, as a build keeps the context that it began under. Their run stays until the next one
+//! asks, or with the node.
 //!
 //! A partition that is asked for again is of another *round*. Contexts say which one, as far as
 //! they can. Some joins cannot be read twice: those in spill partitions, and those of the host that
@@ -30,7 +31,7 @@
 //! again. One thing can differ, as it also does with `HashJoinExec`: which partition emits build
 //! rows without a match. If memory has no room for a second build side, its round fails: on disk
 //! its partitions would have other rows. A round goes with its last stream, although others may go
-//! on. One whose build others can read goes with the whole run.
+//! on.
 //!
 //! Streams that share the rows of all probe partitions had rows that no other build can tell. So a
 //! second round is an error there. Below `HashJoinExec` a `RepartitionExec` would panic.
@@ -97,14 +98,16 @@ struct BegunRead {
 pub type Publishers = Arc<Mutex<Vec<Arc<FilterPublisher>>>>;
 
 /// The rounds of a run. One goes with its last stream, once all of its partitions were asked for:
-/// builds of executions that follow each other closely must not pile up. The first one stays if
-/// others can read its build.
+/// builds of executions that follow each other closely must not pile up. The first one stays while
+/// somebody lacks a partition that can be read from its build.
 #[derive(Default)]
 struct Rounds {
     /// By number.
     alive: BTreeMap<usize, Round>,
     /// What was asked for under each context that is there.
     askers: Vec<Asker>,
+    /// True once two partitions were asked for under one context.
+    has_shared_context: bool,
     /// Number of the next one.
     next: usize,
     /// True once a partition was asked for.
@@ -197,7 +200,10 @@ impl Rounds {
         self.askers.retain(|asker| !asker.is_gone());
         let mut known = self.askers.iter_mut();
         match known.find(|asker| is_of(&asker.context, context)) {
-            Some(asker) => asker.asked[partition] += 1,
+            Some(asker) => {
+                asker.asked[partition] += 1;
+                self.has_shared_context = true;
+            }
             None => {
                 let mut asked = vec![0; partitions];
                 asked[partition] = 1;
@@ -207,10 +213,18 @@ impl Rounds {
         }
     }
 
-    /// Returns whether nobody is known to lack a partition.
+    /// Returns whether nobody is known to lack a partition. If each has a context of its own, the
+    /// one that the build began under is there as long as the build.
     fn are_whole(&self) -> bool {
-        let mut askers = self.askers.iter();
-        self.alive.values().all(Round::is_whole) && askers.all(Asker::has_all)
+        let lacking = |asker: &&Asker| !asker.is_gone() && !asker.has_all();
+        let lacking = self.askers.iter().filter(lacking).count();
+        let most = if self.has_shared_context { 0 } else { 1 };
+        self.alive.values().all(Round::is_whole) && lacking <= most
+    }
+
+    /// Returns whether all that was asked for has ended, and nobody is known to lack a partition.
+    fn are_over(&self) -> bool {
+        self.alive.values().all(|round| round.streams == 0) && self.are_whole()
     }
 
     /// Notes that a stream of round `number` is gone. Returns the round, if that was the last.
@@ -223,7 +237,8 @@ impl Rounds {
         }
         if number == 0 {
             let opened = round.opened();
-            if opened.as_ref().is_some_and(|join| join.can_be_read_again()) {
+            let stays = |join: &Arc<OpenedJoin>| join.can_be_read_again();
+            if !self.are_whole() && opened.as_ref().is_some_and(stays) {
                 return None;
             }
             self.earlier = opened.map(|join| join.earlier());
@@ -266,6 +281,12 @@ impl Runs {
         context: &Arc<TaskContext>,
         filters: &[Arc<DynamicFilterPhysicalExpr>],
     ) -> Result<Held> {
+        // It ends before the next one begins, so that filters are those of one execution.
+        let over = {
+            let mut current = lock(&self.current);
+            current.kept.take_if(|run| lock(&run.rounds).are_over())
+        };
+        drop(over);
         let mut current = lock(&self.current);
         let run = match current.any.upgrade() {
             Some(run) => run,
@@ -553,22 +574,16 @@ impl Drop for Held {
         let mut rounds = lock(&self.run.rounds);
         let gone = self.round.and_then(|round| rounds.leave(round, self.ended));
         let is_unasked = !rounds.is_any_asked;
-        // No build is left that another partition could be of.
-        let is_over = rounds.alive.is_empty();
         drop(rounds);
-        let mut kept = None;
         if let Some(current) = &mut current
+            && is_unasked
             && current.any.ptr_eq(&Arc::downgrade(&self.run))
         {
-            if is_unasked {
-                **current = Current::default();
-            } else if is_over {
-                kept = current.kept.take();
-            }
+            **current = Current::default();
         }
         drop(current);
-        // Builds, with what they hold, outside of the locks.
-        drop((gone, kept));
+        // Its build, with what that holds, outside of the locks.
+        drop(gone);
     }
 }
 

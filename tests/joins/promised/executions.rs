@@ -141,6 +141,36 @@ async fn executions_that_lack_partitions_keep_the_build() {
     }
 }
 
+/// Their contexts look as if each lacked partitions. An execution that ended must not be taken for
+/// one that goes on: its build would be another draw, and filters would rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn executions_with_a_context_each_build_again() {
+    let sql = "SELECT a.k FROM a JOIN (SELECT k FROM b WHERE random() < 0.5) b ON a.k = b.k";
+    for at in At::BOTH {
+        let session = session(at.options());
+        table(
+            &session,
+            "a",
+            &[("k", (0..4000).map(|x| x % 500).collect())],
+        );
+        table(&session, "b", &[("k", (0..500).collect())]);
+        let plan = plan(&session, sql).await;
+        let mut draws = Vec::new();
+        for _ in 0..3 {
+            let mut drawn = Vec::new();
+            for partition in 0..partitions(&plan) {
+                let stream = plan.execute(partition, session.task_ctx()).unwrap();
+                let mut keys = first_column(&read(vec![stream]).await.unwrap());
+                keys.sort_unstable();
+                drawn.push(keys);
+            }
+            assert!(drawn.iter().all(|keys| *keys == drawn[0]), "{at:?}");
+            draws.push(drawn.remove(0));
+        }
+        assert!(draws[0] != draws[1] && draws[1] != draws[2], "{at:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn partitions_that_are_dropped_early_leave_a_plan_that_runs_again() {
     for sql in QUERIES {

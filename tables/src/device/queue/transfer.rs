@@ -92,6 +92,8 @@ impl Queue {
             return Ok(staging);
         }
         let mut staging = self.staging("downloads", len)?;
+        // A call that fails may have begun the copy.
+        self.in_use.hold(&staging.block);
         self.download(&buffer, 0, &mut staging)?;
         Ok(staging)
     }
