@@ -86,7 +86,7 @@ fn joins_survive_whatever_a_driver_does() {
     let mut totals = Totals::default();
     for seed in first..first + seeds {
         let (name, case, expected) = &cases[seed as usize % cases.len()];
-        // Each case in each mode, with faults as often and as seldom.
+        // Each case in each mode, with many faults and with few.
         let turn = seed / cases.len() as u64;
         let what = format!("{name}: make simulate SEED={seed} SEEDS=1");
         survive((&what, seed, turn), case, expected, begin, &mut totals);
