@@ -222,9 +222,13 @@ impl Rounds {
         self.alive.values().all(Round::is_whole) && lacking <= most
     }
 
-    /// Returns whether all that was asked for has ended, and nobody is known to lack a partition.
-    fn are_over(&self) -> bool {
-        self.alive.values().all(|round| round.streams == 0) && self.are_whole()
+    /// Returns whether all that was asked for has ended, and nobody is known to lack a partition:
+    /// neither others nor who asks under `context` now.
+    fn are_over(&self, context: &Arc<TaskContext>) -> bool {
+        let mut askers = self.askers.iter();
+        let lacks = askers.any(|asker| is_of(&asker.context, context) && !asker.has_all());
+        let have_ended = self.alive.values().all(|round| round.streams == 0);
+        self.is_any_asked && have_ended && !lacks && self.are_whole()
     }
 
     /// Notes that a stream of round `number` is gone. Returns the round, if that was the last.
@@ -284,7 +288,9 @@ impl Runs {
         // It ends before the next one begins, so that filters are those of one execution.
         let over = {
             let mut current = lock(&self.current);
-            current.kept.take_if(|run| lock(&run.rounds).are_over())
+            current
+                .kept
+                .take_if(|run| lock(&run.rounds).are_over(context))
         };
         drop(over);
         let mut current = lock(&self.current);

@@ -104,21 +104,29 @@ async fn partitions_that_are_asked_for_late_are_of_the_same_execution() {
     }
 }
 
+/// A join whose build side draws keys at random, each of which all four partitions have.
+async fn drawing(at: At) -> (SessionContext, Arc<dyn ExecutionPlan>) {
+    let session = session(at.options());
+    let keys = (0..4000).map(|x| x % 500).collect();
+    table(&session, "a", &[("k", keys)]);
+    table(&session, "b", &[("k", (0..500).collect())]);
+    let sql = "SELECT a.k FROM a JOIN (SELECT k FROM b WHERE random() < 0.5) b ON a.k = b.k";
+    let plan = plan(&session, sql).await;
+    (session, plan)
+}
+
+async fn keys(stream: SendableRecordBatchStream) -> Vec<i64> {
+    let mut keys = first_column(&read(vec![stream]).await.unwrap());
+    keys.sort_unstable();
+    keys
+}
+
 /// Four executions at once, each of which has read another partition when the rest is asked for.
 /// A build side that draws at random shows whether they still read the one build.
 #[tokio::test(flavor = "multi_thread")]
 async fn executions_that_lack_partitions_keep_the_build() {
-    let sql = "SELECT a.k FROM a JOIN (SELECT k FROM b WHERE random() < 0.5) b ON a.k = b.k";
     for at in At::BOTH {
-        let session = session(at.options());
-        // Each batch has all keys.
-        table(
-            &session,
-            "a",
-            &[("k", (0..4000).map(|x| x % 500).collect())],
-        );
-        table(&session, "b", &[("k", (0..500).collect())]);
-        let plan = plan(&session, sql).await;
+        let (session, plan) = drawing(at).await;
         let count = partitions(&plan);
         assert_eq!(count, 4, "{at:?}");
         let contexts: Vec<_> = (0..count).map(|_| session.task_ctx()).collect();
@@ -127,9 +135,7 @@ async fn executions_that_lack_partitions_keep_the_build() {
             for (at, context) in contexts.iter().enumerate() {
                 let partition = (at + turn) % count;
                 let stream = plan.execute(partition, Arc::clone(context)).unwrap();
-                let mut keys = first_column(&read(vec![stream]).await.unwrap());
-                keys.sort_unstable();
-                drawn.push(keys);
+                drawn.push(keys(stream).await);
             }
         }
         let first = &drawn[0];
@@ -145,24 +151,14 @@ async fn executions_that_lack_partitions_keep_the_build() {
 /// one that goes on: its build would be another draw, and filters would rest.
 #[tokio::test(flavor = "multi_thread")]
 async fn executions_with_a_context_each_build_again() {
-    let sql = "SELECT a.k FROM a JOIN (SELECT k FROM b WHERE random() < 0.5) b ON a.k = b.k";
     for at in At::BOTH {
-        let session = session(at.options());
-        table(
-            &session,
-            "a",
-            &[("k", (0..4000).map(|x| x % 500).collect())],
-        );
-        table(&session, "b", &[("k", (0..500).collect())]);
-        let plan = plan(&session, sql).await;
+        let (session, plan) = drawing(at).await;
         let mut draws = Vec::new();
         for _ in 0..3 {
             let mut drawn = Vec::new();
             for partition in 0..partitions(&plan) {
                 let stream = plan.execute(partition, session.task_ctx()).unwrap();
-                let mut keys = first_column(&read(vec![stream]).await.unwrap());
-                keys.sort_unstable();
-                drawn.push(keys);
+                drawn.push(keys(stream).await);
             }
             assert!(drawn.iter().all(|keys| *keys == drawn[0]), "{at:?}");
             draws.push(drawn.remove(0));
