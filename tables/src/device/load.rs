@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  placement ───── joins ─┐
-//!  queue_threads ─ jobs ──┴─▶ Load ─▶ placement: which device has the least
+//!  handle ──────── jobs ──┴─▶ Load ─▶ placement: which device has the least
 //! ```
 
 use std::sync::atomic::AtomicUsize;

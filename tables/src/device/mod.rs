@@ -15,8 +15,8 @@
 //! * `load`: how much work a device has
 //! * `upload_permits`: how many uploads are on their way at once
 //! * `placement`: the devices that share work, and which of them a join goes to
-//! * `queue_threads`: these threads, and the jobs that they run; `job`: what a job returns and
-//!   costs
+//! * `handle`: an opened device, as others use it
+//! * `queue_threads`: its threads; `shared`: what they share; `job`: what a job returns and costs
 //! * `queue`: what a job can do: memory, `transfer`, `launch`
 //! * `buffer`, `staging`: memory of the device and of the host, as elements
 //! * `memory`, `pool`: memory objects, and blocks of them that are used again
@@ -41,6 +41,7 @@ mod context;
 mod exit;
 #[cfg(debug_assertions)]
 pub mod faults;
+mod handle;
 pub mod host;
 mod huge_pages;
 mod identity;
@@ -57,6 +58,7 @@ pub(crate) mod program;
 mod queue;
 mod queue_threads;
 pub mod self_test_cache;
+mod shared;
 mod staging;
 mod status;
 mod upload_permits;
@@ -65,6 +67,7 @@ mod watchdog;
 pub use budget::{Budget, MEMORY_WAIT};
 pub use buffer::Buffer;
 pub use exit::guard_this_thread;
+pub use handle::{Device, UploadPermit};
 pub use info::{DeviceInfo, list, platforms};
 pub use job::{Answer, Cost};
 pub(crate) use kind::SubGroupShuffle;
@@ -76,7 +79,5 @@ pub use placement::Placed;
 pub use program::ProgramText;
 pub use queue::Queue;
 pub use queue::launch::Arg;
-pub use queue_threads::Device;
-pub use queue_threads::UploadPermit;
 pub use staging::Staging;
 pub use watchdog::DEVICE_TIMEOUT;

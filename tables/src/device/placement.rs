@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::queue_threads::Device;
+use super::handle::Device;
 
 /// Open devices that share the work of joins; at least one.
 #[derive(Debug, Clone)]
