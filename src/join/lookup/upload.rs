@@ -17,7 +17,7 @@ use arrow::array::{Array, ArrayData, ArrayRef, BooleanBufferBuilder};
 use tracing::{Instrument, trace_span};
 
 use crate::config::HortonConfig;
-use crate::device::{Buffer, Device, Placed, UploadPermit};
+use crate::device::{Buffer, Device, Placed, Staging, UploadPermit};
 use crate::error::{DeviceError, Result};
 use crate::join::lookup::columns::{DeviceColumn, log_words};
 use crate::join::lookup::table::JoinTable;
@@ -33,13 +33,17 @@ pub fn memory_limit(device: &Placed, config: &HortonConfig) -> u64 {
     config.memory_limit().min(device.budget().limit())
 }
 
-/// Waits for the permit to fill host memory that `device` copies from.
+/// Takes host memory for so many `words` that `device` copies from, and the permit to fill it.
 ///
 /// # Errors
 /// The errors of [`Device::upload`].
-pub async fn upload_permit(device: &Device) -> Result<UploadPermit, DeviceError> {
-    let wait = trace_span!("wait for upload permit", row = "waits");
-    device.upload().instrument(wait).await
+pub async fn staging_words(
+    device: &Device,
+    what: &'static str,
+    words: usize,
+) -> Result<(UploadPermit, Staging<u32>), DeviceError> {
+    let wait = trace_span!("wait for staging memory", row = "waits");
+    device.upload(what, words).instrument(wait).await
 }
 
 /// Builds the table of `keys` on `device`. Lookups note which of its values they found, if it
@@ -137,32 +141,41 @@ async fn send_keys(
         let (words, numbers) = (Arc::clone(words), numbers.map(Arc::clone));
         async move {
             let n = part.count();
-            let sent = {
-                let permit = upload_permit(&device).await?;
-                let mut keys = permit.staging("build keys", n * key_words)?;
-                part.write(&mut keys)?;
-                let rows = match numbers {
-                    Some(numbers) => {
-                        let mut rows = permit.staging("build rows", n)?;
-                        part.number(&mut rows);
-                        Some((numbers, rows))
-                    }
-                    None => None,
+            let write = |out: &mut Staging<u32>| part.write(out);
+            let to = (words, at * key_words, n * key_words);
+            send_words(&device, "build keys", to, write, &metrics).await?;
+            if let Some(numbers) = numbers {
+                let write = |out: &mut Staging<u32>| {
+                    part.number(out);
+                    Ok(())
                 };
-                device.run(move |queue| {
-                    let _permit = permit;
-                    if let Some((numbers, rows)) = rows {
-                        queue.send_to(&numbers, at, rows)?;
-                    }
-                    queue.send_to(&words, at * key_words, keys)
-                })
-            };
-            let wait = trace_span!("wait for upload", row = "waits");
-            metrics.add_cost(&sent.instrument(wait).await?.cost);
+                send_words(&device, "build rows", (numbers, at, n), write, &metrics).await?;
+            }
             Ok(())
         }
     };
     map_parallel(placed, keys.width, send).await?;
+    Ok(())
+}
+
+/// Sends so many words, which `write` makes, to those of a buffer from a first one on.
+async fn send_words(
+    device: &Device,
+    what: &'static str,
+    (buffer, from, words): (Arc<Buffer<u32>>, usize, usize),
+    write: impl FnOnce(&mut Staging<u32>) -> Result<()>,
+    metrics: &JoinMetrics,
+) -> Result<()> {
+    let sent = {
+        let (permit, mut staging) = staging_words(device, what, words).await?;
+        write(&mut staging)?;
+        device.run(move |queue| {
+            let _permit = permit;
+            queue.send_to(&buffer, from, staging)
+        })
+    };
+    let wait = trace_span!("wait for upload", row = "waits");
+    metrics.add_cost(&sent.instrument(wait).await?.cost);
     Ok(())
 }
 
@@ -247,21 +260,17 @@ async fn send_content(
         let (device, words) = (table.device.clone(), Arc::clone(&words));
         let metrics = metrics.clone();
         async move {
-            let sent = {
-                let permit = upload_permit(&device).await?;
-                let n = content.words(part.rows);
-                let mut staging = permit.staging::<u32>("a build column", n)?;
-                content.write(&part, staging.bytes_mut());
-                debug_assert_eq!(part.first_row % 32, 0, "parts begin with a word of bits");
-                let at = content.words(part.first_row);
-                device.run(move |queue| {
-                    let _permit = permit;
-                    queue.send_to(&words, at, staging)
-                })
+            debug_assert_eq!(part.first_row % 32, 0, "parts begin with a word of bits");
+            let to = (
+                words,
+                content.words(part.first_row),
+                content.words(part.rows),
+            );
+            let write = |out: &mut Staging<u32>| {
+                content.write(&part, out.bytes_mut());
+                Ok(())
             };
-            let wait = trace_span!("wait for upload", row = "waits");
-            metrics.add_cost(&sent.instrument(wait).await?.cost);
-            Ok(())
+            send_words(&device, "a build column", to, write, &metrics).await
         }
     };
     map_parallel(parts(&batches), width, send).await?;

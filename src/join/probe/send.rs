@@ -21,7 +21,7 @@ use crate::join::build_side::side::BuildSide;
 use crate::join::lookup::device;
 use crate::join::lookup::result::{LookupKind, LookupResult};
 use crate::join::lookup::table::JoinTable;
-use crate::join::lookup::upload::upload_permit;
+use crate::join::lookup::upload::staging_words;
 use crate::join::memory::ProbeMemory;
 use crate::join::metrics::JoinMetrics;
 
@@ -153,13 +153,9 @@ impl ChunkKeys {
         metrics: &JoinMetrics,
     ) -> Result<Self, Refused> {
         while let Some(table) = build.tables().answering() {
-            let permit = upload_permit(&table.device).await;
-            let keys = permit.map_err(Error::from).and_then(|permit| {
-                let keys = permit.staging("probe keys", words)?;
-                Ok((keys, permit))
-            });
-            match keys {
-                Ok((keys, permit)) => return Ok(ChunkKeys::ForDevice(table, keys, permit)),
+            let keys = staging_words(&table.device, "probe keys", words).await;
+            match keys.map_err(Error::from) {
+                Ok((permit, keys)) => return Ok(ChunkKeys::ForDevice(table, keys, permit)),
                 // Smaller chunks may have room.
                 Err(error) if error.is_device_memory() => {
                     let table = Some(table);

@@ -24,6 +24,7 @@ use super::huge_pages;
 use super::info::DeviceInfo;
 use super::kind::DeviceKind;
 use super::memory::Memory;
+use super::memory_threads::MemoryThreads;
 use super::opencl::{self, Called};
 use super::pool::{Block, Fit, InUse, Pool, block_bytes};
 use super::program::{self, ProgramText};
@@ -65,7 +66,7 @@ pub(super) struct Opened {
     pub(super) budget: Arc<Budget>,
     pub(super) context: Context,
     /// Queue that maps idle memory, and unmaps memory that is released; kernels never run there.
-    host: CommandQueue,
+    host: Arc<CommandQueue>,
     programs: Mutex<HashMap<String, Program>>,
     blocks: Arc<Pool>,
     tables: Arc<Pool>,
@@ -79,10 +80,11 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Opens the device, again after an `earlier_loss`.
+    /// Opens the device, again after an `earlier_loss`. What nobody needs is released by `threads`.
     pub(super) fn new(
         info: Arc<DeviceInfo>,
         budget: Arc<Budget>,
+        threads: &MemoryThreads,
         earlier_loss: Option<String>,
     ) -> Result<Self> {
         let context = opencl::create_context(info.platform_id, info.device_id)
@@ -91,19 +93,18 @@ impl Opened {
             .map_err(|e| e.error("clCreateCommandQueue", &info.label()))?;
         // A sixteenth: enough for the chunks of some queries, little beside the tables. It counts
         // in the budget, and goes when others ask for it.
-        let [blocks, tables] = [(); 2].map(|()| Pool::new(budget.limit() / 32, Fit::Exact));
+        let pool = |cap, fit| Pool::new(cap, fit, threads);
+        let [blocks, tables] = [(); 2].map(|()| pool(budget.limit() / 32, Fit::Exact));
+        let locked_bytes = LOCKED_BYTES_MAX.min(host::memory() / LOCKED_FRACTION);
         Ok(Self {
             info,
             budget,
             context,
-            host,
+            host: Arc::new(host),
             programs: Mutex::default(),
             blocks,
             tables,
-            locked: Pool::new(
-                LOCKED_BYTES_MAX.min(host::memory() / LOCKED_FRACTION),
-                Fit::UpToTwice,
-            ),
+            locked: pool(locked_bytes, Fit::UpToTwice),
             loss: OnceLock::new(),
             is_abandoned: AtomicBool::new(false),
             earlier_loss,
@@ -317,7 +318,7 @@ impl Opened {
 
     /// Returns host memory for `len` elements that the device can copy from or use directly.
     pub(super) fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
-        let bytes = (len.max(1) * size_of::<T>()) as u64;
+        let bytes = staging_bytes::<T>(len);
         let block = if self.on_host() {
             // No memory of a queue thread: commands may still use it.
             self.block(what, Access::Streamed, bytes, u64::MAX, None)?
@@ -329,6 +330,35 @@ impl Opened {
             self.check("map", &event)?;
         }
         Ok(staging)
+    }
+
+    /// Returns host memory as [`staging`](Self::staging) does, if some is idle and mapped. Calls no
+    /// driver.
+    pub(super) fn idle_staging<T: OclPrm>(&self, len: usize) -> Option<Staging<T>> {
+        let size = block_bytes(staging_bytes::<T>(len));
+        let found = if self.on_host() {
+            self.blocks
+                .take_idle_if(size, self.budget.limit(), Memory::is_on_host)
+        } else {
+            self.locked.take_idle_if(size, u64::MAX, Memory::is_on_host)
+        };
+        let block = found.ok().flatten()?;
+        let address = block.memory().host_address()?;
+        Some(Staging::new(address, block, len))
+    }
+
+    /// Has host memory for `len` elements idle and mapped. Returns it if it is too much for a pool
+    /// to keep.
+    pub(super) fn stock<T: OclPrm>(
+        &self,
+        what: &'static str,
+        len: usize,
+    ) -> Result<Option<Staging<T>>> {
+        if self.idle_staging::<T>(len).is_some() {
+            return Ok(None);
+        }
+        let staging = self.staging(what, len)?;
+        Ok(Some(staging).filter(|staging| !staging.block.is_kept()))
     }
 
     /// Returns a block of page-locked memory. It has no bytes of the budget, so none are refused.
@@ -379,4 +409,9 @@ impl Opened {
             error
         })
     }
+}
+
+/// Returns the bytes of `len` elements of staging memory, of which there is always one.
+fn staging_bytes<T>(len: usize) -> u64 {
+    (len.max(1) * size_of::<T>()) as u64
 }

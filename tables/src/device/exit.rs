@@ -44,7 +44,8 @@ static UNDER_WAY: RwLock<()> = RwLock::new(());
 /// The time for which an exit waits for calls to end.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pause between registrations of the handler while the driver may be loading libraries.
+/// The first pause between registrations of the handler while the driver may be loading libraries.
+/// Each is a quarter longer than the one before, as the driver may hang.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The milliseconds that a test puts in the place of [`EXIT_TIMEOUT`].
@@ -65,8 +66,10 @@ pub(super) fn loading<T>(seen: &AtomicBool, call: impl FnOnce() -> T) -> T {
     let watcher = std::thread::Builder::new()
         .name("horton exit".to_owned())
         .spawn(move || {
-            while loaded.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
+            let mut pause = PAUSE;
+            while loaded.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 register();
+                pause += pause / 4;
             }
         });
     let answer = call();

@@ -11,36 +11,42 @@
 //! is skipped: dropping a stream cancels its work.
 
 use std::collections::BTreeMap;
+use std::iter::repeat_n;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, Either, select};
+use futures::future::{BoxFuture, Either, ready, select};
 use ocl::core::OclPrm;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::error::{Error, Result};
 
 use super::budget::Budget;
 use super::context::Opened;
+use super::inbox::{Inbox, Job};
 use super::info::DeviceInfo;
 use super::job::Answer;
 use super::kind::DeviceKind;
 use super::load::Load;
+use super::memory_threads::MemoryThreads;
 use super::pick::{is_open, pick_all};
 use super::queue::Queue;
-use super::queue_threads::{Job, ThreadMaker, Work};
+use super::queue_threads::{ThreadMaker, Work};
 use super::self_test_cache::{self, SelfTestResult};
 use super::shared::{Shared, stopped};
 use super::staging::Staging;
 use super::status::without_panic;
 use super::upload_permits::{Permit, Permits};
-use super::watchdog::DEVICE_TIMEOUT;
+use super::watchdog::{DEVICE_TIMEOUT, Late, Role};
 
 /// Queue threads of a device to which data is copied: one uploads, one computes, one downloads.
 const QUEUE_THREADS: usize = 3;
+
+/// Memory threads of such a device. Streams that begin at once want memory at once.
+const MEMORY_THREADS: usize = 4;
 
 /// Requests that are remembered. Sessions may be able to ask for any text.
 const MOST_REQUESTS: usize = 64;
@@ -78,34 +84,17 @@ pub struct Device {
     shared: Arc<Shared>,
     load: Arc<Load>,
     uploads: Arc<Permits>,
-    jobs: Sender<Job>,
+    jobs: Sender<Job<Work>>,
     timeout: Option<Duration>,
 }
 
-/// The permit to fill memory that the device copies from, with the way to such memory.
+/// The permit to fill memory that the device copies from.
 ///
 /// It goes to the job that sends the memory, and no await may come in between: a stream that is
 /// left in the middle of a poll would keep it from all others.
+#[derive(Debug)]
 pub struct UploadPermit {
     _permit: Permit,
-    opened: Arc<Opened>,
-}
-
-impl UploadPermit {
-    /// Takes host memory as [`Device::staging`] does.
-    ///
-    /// # Errors
-    /// The errors of [`Device::staging`].
-    pub fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
-        let _work = tracing::trace_span!("take staging memory").entered();
-        self.opened.staging(what, len)
-    }
-}
-
-impl std::fmt::Debug for UploadPermit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("UploadPermit")
-    }
 }
 
 impl std::fmt::Debug for Device {
@@ -156,22 +145,25 @@ impl Device {
     fn start(info: DeviceInfo) -> Result<Self> {
         let info = Arc::new(info);
         let budget = Budget::for_device(&info);
-        let shared = Arc::new(Shared::new());
-        let (jobs, inbox) = channel::<Job>();
-        let threads = match info.kind {
-            DeviceKind::Cpu => 1,
-            _ => QUEUE_THREADS,
+        let (memory, memory_jobs) = MemoryThreads::new();
+        let shared = Arc::new(Shared::new(memory));
+        let (jobs, inbox) = Inbox::new();
+        let (threads, memory_threads) = match info.kind {
+            DeviceKind::Cpu => (1, 1),
+            _ => (QUEUE_THREADS, MEMORY_THREADS),
         };
         let uploads = Permits::new(uploads(threads));
         let maker = ThreadMaker {
             info: Arc::clone(&info),
             budget: Arc::clone(&budget),
             shared: Arc::clone(&shared),
-            inbox: Arc::new(Mutex::new(inbox)),
+            jobs: inbox,
+            memory_jobs,
             uploads: Arc::clone(&uploads),
         };
-        for _ in 0..threads {
-            maker.start_thread()?;
+        let queues = repeat_n(Role::Queue, threads);
+        for role in queues.chain(repeat_n(Role::Memory, memory_threads)) {
+            maker.start_thread(role)?;
         }
         maker.start_watchdog()?;
         Ok(Self {
@@ -227,35 +219,70 @@ impl Device {
         }
     }
 
-    /// Waits for the permit to fill host memory that is to be sent.
+    /// Takes host memory for `len` elements that are to be sent, with unspecified contents, and the
+    /// permit to fill it. `what` names it in errors.
+    ///
+    /// It comes from a pool. Where that has none, a memory thread makes some, while nobody keeps
+    /// the permit: locking pages takes about a millisecond per megabyte.
     ///
     /// # Errors
-    /// The errors of opening the device.
-    pub async fn upload(&self) -> Result<UploadPermit> {
+    /// [`Error::DeviceMemory`] where the device's memory is the host's; [`Error::OpenCl`], also if
+    /// the driver does not answer in time; the errors of opening the device.
+    pub async fn upload<T: OclPrm>(
+        &self,
+        what: &'static str,
+        len: usize,
+    ) -> Result<(UploadPermit, Staging<T>)> {
+        let mut made = None;
         loop {
-            // Opens the device before it takes a permit, as that can take seconds.
-            if self.shared.opened().is_none() {
-                self.run(|_| Ok(())).await?;
+            let opened = self.opened().await?;
+            let permit = UploadPermit {
+                _permit: self.uploads.take().await,
+            };
+            let is_of_context = |staging: &Staging<T>| opened.owns(&staging.block);
+            let made_for_it = made.take().filter(is_of_context);
+            if let Some(staging) = made_for_it.or_else(|| opened.idle_staging(len)) {
+                return Ok((permit, staging));
             }
-            let permit = self.uploads.take().await;
-            if let Some(opened) = self.shared.opened() {
-                return Ok(UploadPermit {
-                    _permit: permit,
-                    opened,
-                });
+            drop(permit);
+            // It may have been lost while this waited.
+            if !opened.is_lost() {
+                made = self.stock(opened, what, len).await?;
             }
         }
     }
 
-    /// Takes host memory for `len` elements that are to be sent, with unspecified contents. It
-    /// comes from a pool; if that is empty, locking pages takes about a millisecond per megabyte.
-    ///
-    /// # Errors
-    /// [`Error::DeviceMemory`] where the device's memory is the host's, [`Error::OpenCl`].
-    pub async fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
-        match self.shared.opened() {
-            Some(opened) => opened.staging(what, len),
-            None => Ok(self.run(move |queue| queue.staging(what, len)).await?.value),
+    /// Has a memory thread make staging memory. Returns it if no pool keeps so much.
+    fn stock<T: OclPrm>(
+        &self,
+        opened: Arc<Opened>,
+        what: &'static str,
+        len: usize,
+    ) -> impl Future<Output = Result<Option<Staging<T>>>> + use<T> {
+        let hangs = self.shared.hangs.subscribe();
+        let (reply, answer) = oneshot::channel();
+        let stock = move || {
+            if !reply.is_closed() {
+                drop(reply.send(opened.stock(what, len)));
+            }
+        };
+        let is_heard = self.checked().map(|()| {
+            self.shared.memory.run(self.timeout, Box::new(stock));
+        });
+        let answer = self.answer(answer, hangs);
+        async move {
+            is_heard?;
+            answer.await
+        }
+    }
+
+    /// Returns the opened device. Opens it if that was not done, which can take seconds.
+    async fn opened(&self) -> Result<Arc<Opened>> {
+        loop {
+            if let Some(opened) = self.shared.opened() {
+                return Ok(opened);
+            }
+            self.run(|_| Ok(())).await?;
         }
     }
 
@@ -271,11 +298,23 @@ impl Device {
         job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
     ) -> BoxFuture<'static, Result<Answer<T>>> {
         // Before the job is in line: it hears of a hang that comes after that.
-        let mut hangs = self.shared.hangs.subscribe();
+        let hangs = self.shared.hangs.subscribe();
         let submitted = self.submit(job);
+        let answer = |submitted| self.answer(submitted, hangs);
+        match submitted.map(answer) {
+            Ok(answer) => answer.boxed(),
+            Err(error) => ready(Err(error)).boxed(),
+        }
+    }
+
+    /// Waits for what a thread answers, or for the news that the driver hangs.
+    fn answer<T>(
+        &self,
+        submitted: oneshot::Receiver<Result<T>>,
+        mut hangs: watch::Receiver<Option<Late>>,
+    ) -> impl Future<Output = Result<T>> + use<T> {
         let (info, shared) = (Arc::clone(&self.info), Arc::clone(&self.shared));
-        let answer = async move {
-            let submitted = submitted?;
+        async move {
             let hang = std::pin::pin!(hangs.changed());
             match select(submitted, hang).await {
                 Either::Left((answer, _)) => {
@@ -286,8 +325,7 @@ impl Device {
                     None => stopped(&info, "its threads ended"),
                 }),
             }
-        };
-        answer.boxed()
+        }
     }
 
     /// Runs `job` and blocks until it is done; for programs without an async runtime.
@@ -301,10 +339,8 @@ impl Device {
         futures::executor::block_on(self.run(job))
     }
 
-    fn submit<T: Send + 'static>(
-        &self,
-        job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
-    ) -> Result<oneshot::Receiver<Result<Answer<T>>>> {
+    /// Returns an error if no thread is there.
+    fn checked(&self) -> Result<()> {
         if self.shared.process != std::process::id() {
             return Err(stopped(
                 &self.info,
@@ -314,11 +350,19 @@ impl Device {
         if self.shared.is_stopped.load(Ordering::Relaxed) {
             return Err(stopped(&self.info, "none of its threads is left"));
         }
+        Ok(())
+    }
+
+    fn submit<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Queue) -> Result<T> + Send + 'static,
+    ) -> Result<oneshot::Receiver<Result<Answer<T>>>> {
+        self.checked()?;
         let (reply, answer) = oneshot::channel();
         let info = Arc::clone(&self.info);
         let asked = Instant::now();
         let counted = Counted::new(&self.load);
-        let run: Work = Box::new(move |queue| {
+        let work: Work = Box::new(move |queue| {
             let _counted = counted;
             if reply.is_closed() {
                 return;
@@ -342,7 +386,7 @@ impl Device {
             drop(reply.send(result));
         });
         let timeout = self.timeout;
-        let sent = self.jobs.send(Job { run, timeout });
+        let sent = self.jobs.send(Job { work, timeout });
         sent.map_err(|_| stopped(&self.info, "its thread ended"))?;
         Ok(answer)
     }

@@ -9,9 +9,12 @@
 //! kernel's queue unmaps it. So no command depends on an unmap in another queue. OpenCL does not
 //! order queues, and some runtimes write a copy of the host's back when the unmap runs (Mesa's
 //! rusticl). Unmapping at once would need a wait.
+//!
+//! A driver may take its time for each of these calls, and for releasing the memory, or hang in it.
+//! So they are made on threads that the watchdog looks after (`pool`, `memory_threads`).
 
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ocl::core::{CommandQueue, Event, Mem, MemMap};
 
@@ -20,26 +23,45 @@ use super::opencl::{self, Called};
 /// A memory object, and its address on the host while it is the host's.
 #[derive(Debug)]
 pub(super) struct Memory {
-    mem: Mem,
+    /// Taken out in `drop` only.
+    mem: Option<Mem>,
     /// While it is the host's.
     map: Mutex<Option<MemMap<u8>>>,
     /// The queue that unmaps it before it is released, and runs no other command of it.
-    host: CommandQueue,
+    host: Arc<CommandQueue>,
 }
 
 impl Memory {
     /// Wraps new memory, which is the device's.
-    pub(super) fn new(mem: Mem, host: &CommandQueue) -> Self {
+    pub(super) fn new(mem: Mem, host: &Arc<CommandQueue>) -> Self {
         Self {
-            mem,
+            mem: Some(mem),
             map: Mutex::default(),
-            host: host.clone(),
+            host: Arc::clone(host),
         }
     }
 
     /// Returns the memory object.
     pub(super) fn mem(&self) -> &Mem {
-        &self.mem
+        match &self.mem {
+            Some(mem) => mem,
+            None => unreachable!("it has its memory object until it is dropped"),
+        }
+    }
+
+    /// Returns whether it is the host's.
+    pub(super) fn is_on_host(&self) -> bool {
+        self.map().is_some()
+    }
+
+    /// Returns its address on the host, if it is the host's.
+    pub(super) fn host_address(&self) -> Option<NonNull<u8>> {
+        let held = self.map();
+        NonNull::new(held.as_ref()?.as_ptr().cast_mut())
+    }
+
+    fn map(&self) -> MutexGuard<'_, Option<MemMap<u8>>> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives all `bytes` to the host, after earlier commands of `commands`. Returns their address,
@@ -49,14 +71,14 @@ impl Memory {
         bytes: usize,
         commands: &CommandQueue,
     ) -> Called<(NonNull<u8>, Option<Event>)> {
-        let mut held = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.map();
         let mut event = None;
         let map = match held.take() {
             Some(map) => map,
             None => {
                 // SAFETY: callers map what the buffer has, and commands use it only after
                 // `to_device`.
-                let (map, mapped) = unsafe { opencl::map(commands, &self.mem, bytes, "") }?;
+                let (map, mapped) = unsafe { opencl::map(commands, self.mem(), bytes, "") }?;
                 event = Some(mapped);
                 map
             }
@@ -74,11 +96,11 @@ impl Memory {
     /// # Errors
     /// The driver's: then it is still the host's.
     pub(super) fn to_device(&self, commands: &CommandQueue) -> Called<Option<Event>> {
-        let mut held = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.map();
         let Some(map) = held.as_ref() else {
             return Ok(None);
         };
-        let event = opencl::unmap(commands, &self.mem, map, "to send")?;
+        let event = opencl::unmap(commands, self.mem(), map, "to send")?;
         *held = None;
         Ok(Some(event))
     }
@@ -86,12 +108,17 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let held = self.map.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let Some(map) = held.take() else { return };
-        let unmapped = opencl::unmap(&self.host, &self.mem, &map, "to release")
-            .and_then(|_| opencl::flush(&self.host));
-        if let Err(error) = unmapped {
-            log::debug!("memory was released while it was mapped: {error}");
+        let map = self.map().take();
+        let Some(mem) = self.mem.take() else { return };
+        if let Some(map) = map {
+            let unmapped = opencl::unmap(&self.host, &mem, &map, "to release")
+                .and_then(|_| opencl::flush(&self.host));
+            if let Err(error) = unmapped {
+                log::debug!("memory was released while it was mapped: {error}");
+            }
+        }
+        if let Err(error) = opencl::release(mem) {
+            log::debug!("memory was not released: {error}");
         }
     }
 }

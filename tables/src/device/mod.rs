@@ -16,7 +16,8 @@
 //! * `upload_permits`: how many uploads are on their way at once
 //! * `placement`: the devices that share work, and which of them a join goes to
 //! * `handle`: an opened device, as others use it
-//! * `queue_threads`: its threads; `shared`: what they share; `job`: what a job returns and costs
+//! * `queue_threads`: its threads; `inbox`: jobs in line; `job`: what a job returns and costs
+//! * `memory_threads`: those that create and release memory; `shared`: what all threads share
 //! * `queue`: what a job can do: memory, `transfer`, `launch`
 //! * `buffer`, `staging`: memory of the device and of the host, as elements
 //! * `memory`, `pool`: memory objects, and blocks of them that are used again
@@ -45,11 +46,13 @@ mod handle;
 pub mod host;
 mod huge_pages;
 mod identity;
+mod inbox;
 mod info;
 mod job;
 mod kind;
 mod load;
 mod memory;
+mod memory_threads;
 mod opencl;
 mod pick;
 mod placement;

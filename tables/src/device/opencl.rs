@@ -43,6 +43,7 @@ pub(super) enum CallSite {
     BuildProgram,
     ProgramBinaries,
     CreateBuffer,
+    ReleaseBuffer,
     Map,
     Unmap,
     Write,
@@ -75,6 +76,7 @@ impl CallSite {
             CallSite::BuildProgram => "clBuildProgram",
             CallSite::ProgramBinaries => "clGetProgramInfo",
             CallSite::CreateBuffer => "clCreateBuffer",
+            CallSite::ReleaseBuffer => "clReleaseMemObject",
             CallSite::Map => "clEnqueueMapBuffer",
             CallSite::Unmap => "clEnqueueUnmapMemObject",
             CallSite::Write => "clEnqueueWriteBuffer",
@@ -293,6 +295,21 @@ pub(super) fn create_buffer(
         // SAFETY: no host pointer is handed over (`data` is None), so the buffer aliases nothing.
         unsafe { cl::create_buffer::<_, u8>(context, flags, bytes as usize, None) }
     })
+}
+
+/// Lets a buffer go. The driver frees it once no command uses it any more.
+pub(super) fn release(mem: Mem) -> Called<()> {
+    let mut status = 0;
+    at(CallSite::ReleaseBuffer, "", || {
+        // SAFETY: the object is live, and the reference that goes is the caller's.
+        status = unsafe { cl::ffi::clReleaseMemObject(mem.as_ptr()) };
+        Ok(())
+    })?;
+    std::mem::forget(mem);
+    match status {
+        0 => Ok(()),
+        failed => Err(Failed::ended(failed)),
+    }
 }
 
 /// Maps the first `bytes` of a buffer for reading and writing, after the commands before, for which

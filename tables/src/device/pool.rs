@@ -15,6 +15,8 @@
 //! GPU driver may wait for all queues when memory is freed; a CPU runtime gets fresh pages by one
 //! fault each. Sizes are rounded up to one of eight classes per octave, at most an eighth too much.
 //! Blocks over [`BLOCK_BYTES_MAX`] are tables, which come and go with queries: they are released.
+//! Their last owner may be a thread of a runtime, which must not wait for a driver. Then a memory
+//! thread releases them, or whoever needs their bytes first.
 //!
 //! A command may run long after the call that enqueued it. Meanwhile another thread may drop the
 //! owner of its memory: a query is cancelled, a job is skipped. So a queue thread holds the blocks
@@ -29,6 +31,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::budget::{Grant, Refused};
 use super::memory::Memory;
+use super::memory_threads::MemoryThreads;
+use super::watchdog;
 
 /// Bytes of the smallest block.
 const BLOCK_BYTES_MIN: u64 = 4 << 10;
@@ -42,6 +46,7 @@ pub(super) struct Pool {
     idle: Mutex<Idle>,
     cap: u64,
     fit: Fit,
+    threads: MemoryThreads,
 }
 
 /// Which idle blocks are taken for a size.
@@ -71,6 +76,8 @@ type Kept = (Memory, Option<Grant>);
 struct Idle {
     blocks: BTreeMap<u64, Vec<Kept>>,
     bytes: u64,
+    /// Memory that waits to be released. It is not given out any more.
+    retired: Vec<Kept>,
     /// True if the context is lost: nothing is kept any more.
     closed: bool,
     /// True if its driver hangs: it is not called any more, so nothing is released, either.
@@ -88,12 +95,11 @@ impl Idle {
         largest.map(|(size, _)| *size)
     }
 
-    /// Takes an idle block of `size` bytes, if there is one. Its bytes go back to the budget at
-    /// once.
-    fn take(&mut self, size: u64) -> Option<Memory> {
-        let (memory, _) = self.blocks.get_mut(&size)?.pop()?;
+    /// Takes an idle block of `size` bytes, if there is one.
+    fn take(&mut self, size: u64) -> Option<Kept> {
+        let kept = self.blocks.get_mut(&size)?.pop()?;
         self.bytes -= size;
-        Some(memory)
+        Some(kept)
     }
 }
 
@@ -127,13 +133,23 @@ fn strand((memory, grant): Kept) {
     }
 }
 
+/// Releases memory. Its bytes of the budget are free after it is.
+fn release_all(all: Vec<Kept>) {
+    for (memory, grant) in all {
+        drop(memory);
+        drop(grant);
+    }
+}
+
 impl Pool {
-    /// Returns a pool that keeps up to `cap` bytes, and gives out blocks that `fit`.
-    pub(super) fn new(cap: u64, fit: Fit) -> Arc<Self> {
+    /// Returns a pool that keeps up to `cap` bytes, and gives out blocks that `fit`. What others
+    /// let go is released by `threads`.
+    pub(super) fn new(cap: u64, fit: Fit, threads: &MemoryThreads) -> Arc<Self> {
         Arc::new(Self {
             idle: Mutex::default(),
             cap,
             fit,
+            threads: threads.clone(),
         })
     }
 
@@ -163,12 +179,23 @@ impl Pool {
         bytes: u64,
         limit: u64,
     ) -> Result<Option<Arc<Block>>, Refused> {
+        self.take_idle_if(bytes, limit, |_| true)
+    }
+
+    /// Takes an idle block for `bytes` that `is_wanted`, as [`take_idle`](Self::take_idle) does.
+    pub(super) fn take_idle_if(
+        self: &Arc<Self>,
+        bytes: u64,
+        limit: u64,
+        is_wanted: impl Fn(&Memory) -> bool,
+    ) -> Result<Option<Arc<Block>>, Refused> {
         let mut idle = self.idle();
         let sizes = bytes..=self.fit.most(bytes);
-        let fitting = idle.blocks.range_mut(sizes);
-        let found = fitting
-            .into_iter()
-            .find_map(|(size, blocks)| Some((*size, blocks.pop()?)));
+        let mut fitting = idle.blocks.range_mut(sizes);
+        let found = fitting.find_map(|(size, blocks)| {
+            let at = blocks.iter().rposition(|(memory, _)| is_wanted(memory))?;
+            Some((*size, blocks.swap_remove(at)))
+        });
         let Some((bytes, (memory, mut grant))) = found else {
             return Ok(None);
         };
@@ -187,51 +214,92 @@ impl Pool {
         }
     }
 
-    /// Keeps memory that is not used any more, or releases it.
-    fn give(&self, (memory, mut grant): Kept, bytes: u64) {
-        // Dropped after the lock, as releasing memory takes time.
-        let mut others = Vec::new();
+    /// Returns whether a block of `bytes` is kept when nobody uses it.
+    pub(super) fn keeps(&self, bytes: u64) -> bool {
+        bytes <= BLOCK_BYTES_MAX.min(self.cap)
+    }
+
+    /// Keeps memory that is not used any more, or has it released.
+    fn give(self: &Arc<Self>, (memory, mut grant): Kept, bytes: u64) {
+        // Released after the lock, as that takes time.
+        let mut released = Vec::new();
         let mut idle = self.idle();
         if idle.is_abandoned {
             drop(idle);
             strand((memory, grant));
             return;
         }
-        let mut keeps = bytes <= BLOCK_BYTES_MAX && !idle.closed;
+        let mut keeps = self.keeps(bytes) && !idle.closed;
         while keeps && idle.bytes + bytes > self.cap {
             // Sizes that are in use push out those that are not.
             match idle.most_but(bytes).and_then(|size| idle.take(size)) {
-                Some(memory) => others.push(memory),
+                Some(other) => released.push(other),
                 None => keeps = false,
             }
         }
+        if let Some(grant) = &mut grant {
+            grant.lay_idle();
+        }
         if keeps {
-            if let Some(grant) = &mut grant {
-                grant.lay_idle();
-            }
             idle.blocks.entry(bytes).or_default().push((memory, grant));
             idle.bytes += bytes;
-            return;
+        } else {
+            released.push((memory, grant));
         }
-        drop(idle);
-        // The bytes are free after the memory is.
-        drop(memory);
-        drop(grant);
+        self.retire(idle, released);
     }
 
-    /// Releases idle blocks of at least `bytes`, or all there are. Returns whether there were any.
+    /// Releases memory, on this thread if the watchdog looks after it.
+    fn retire(self: &Arc<Self>, mut idle: MutexGuard<'_, Idle>, released: Vec<Kept>) {
+        if released.is_empty() || watchdog::looks_after_this_thread() {
+            drop(idle);
+            release_all(released);
+            return;
+        }
+        idle.retired.extend(released);
+        drop(idle);
+        let pool = Arc::clone(self);
+        let is_heard = self.threads.release(Box::new(move || {
+            pool.release_retired();
+        }));
+        if !is_heard {
+            log::debug!("no thread is left that releases memory");
+        }
+    }
+
+    /// Releases what waits for that, on a thread that the watchdog looks after. Returns whether
+    /// there was any.
+    fn release_retired(&self) -> bool {
+        let mut any = false;
+        // Each by itself: the lock is not held meanwhile, and the others stay if this one hangs.
+        while let Some(one) = self.pop_retired() {
+            release_all(vec![one]);
+            any = true;
+        }
+        any
+    }
+
+    fn pop_retired(&self) -> Option<Kept> {
+        self.idle().retired.pop()
+    }
+
+    /// Releases what is idle: at least `bytes`, or all there is. Returns whether there was any. To
+    /// be called on threads that the watchdog looks after.
     pub(super) fn release(&self, bytes: u64) -> bool {
+        let any = self.release_retired();
         let mut released = Vec::new();
         let mut idle = self.idle();
         let least = idle.bytes.saturating_sub(bytes);
         while idle.bytes > least {
             match idle.most_but(0).and_then(|size| idle.take(size)) {
-                Some(memory) => released.push(memory),
+                Some(kept) => released.push(kept),
                 None => break,
             }
         }
         drop(idle);
-        !released.is_empty()
+        let any = any || !released.is_empty();
+        release_all(released);
+        any
     }
 
     /// Releases every idle block: memory is short.
@@ -245,8 +313,10 @@ impl Pool {
         let mut idle = self.idle();
         (idle.closed, idle.is_abandoned, idle.bytes) = (true, true, 0);
         let blocks = std::mem::take(&mut idle.blocks);
+        let retired = std::mem::take(&mut idle.retired);
         drop(idle);
-        blocks.into_values().flatten().for_each(strand);
+        let blocks = blocks.into_values().flatten();
+        blocks.chain(retired).for_each(strand);
     }
 
     /// Keeps nothing from now on: commands of a lost context may still write to its memory.
@@ -268,6 +338,11 @@ impl Block {
     /// Returns whether it came from `pool`.
     pub(super) fn is_of(&self, pool: &Arc<Pool>) -> bool {
         Arc::ptr_eq(&self.pool, pool)
+    }
+
+    /// Returns whether its pool keeps it when nobody uses it any more.
+    pub(super) fn is_kept(&self) -> bool {
+        self.pool.keeps(self.bytes)
     }
 
     /// Returns the bytes of the block.

@@ -12,30 +12,23 @@
 //! Should the context be lost, the next job opens the device again. A thread that hangs in a call
 //! of the driver is replaced (`watchdog`).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use crate::error::{Error, Result};
 
 use super::budget::Budget;
+use super::inbox::Inbox;
 use super::info::DeviceInfo;
+use super::memory_threads::MemoryWork;
 use super::queue::Queue;
 use super::shared::{Shared, stopped};
 use super::status::without_panic;
 use super::upload_permits::Permits;
-use super::watchdog::{Late, Watched};
+use super::watchdog::{Late, Role, Watched};
 
 /// What a queue thread runs with its queue, or with the reason why it has none.
 pub(super) type Work = Box<dyn FnOnce(Result<&mut Queue>) + Send>;
-
-/// Work, and how long it may take.
-pub(super) struct Job {
-    pub(super) run: Work,
-    /// The time that the driver has for each step; `None` without limit.
-    pub(super) timeout: Option<Duration>,
-}
 
 /// What makes the threads of a device.
 #[derive(Clone)]
@@ -43,19 +36,20 @@ pub(super) struct ThreadMaker {
     pub(super) info: Arc<DeviceInfo>,
     pub(super) budget: Arc<Budget>,
     pub(super) shared: Arc<Shared>,
-    pub(super) inbox: Arc<Mutex<Receiver<Job>>>,
+    pub(super) jobs: Inbox<Work>,
+    pub(super) memory_jobs: Inbox<MemoryWork>,
     pub(super) uploads: Arc<Permits>,
 }
 
 impl ThreadMaker {
-    /// Starts a thread with a queue of its own.
-    pub(super) fn start_thread(&self) -> Result<()> {
-        let watched = self.shared.watch.add();
-        let thread = QueueThread {
-            maker: self.clone(),
-            watched: Arc::clone(&watched),
+    /// Starts a thread.
+    pub(super) fn start_thread(&self, role: Role) -> Result<()> {
+        let watched = self.shared.watch.add(role);
+        let (maker, watched_here) = (self.clone(), Arc::clone(&watched));
+        let started = match role {
+            Role::Queue => self.start("horton", move || maker.serve_queue(&watched_here)),
+            Role::Memory => self.start("horton memory", move || maker.serve_memory(&watched_here)),
         };
-        let started = self.start("horton", move || thread.serve());
         if started.is_err() {
             self.shared.watch.remove(&watched);
         }
@@ -87,54 +81,37 @@ impl ThreadMaker {
         log::warn!("{error}");
         self.shared.abandon(&error.problem());
         let abandoned = self.shared.watch.abandon_busy();
-        self.uploads.renew(abandoned);
-        for _ in 0..abandoned {
-            if let Err(error) = self.start_thread() {
+        let queues = abandoned.iter().filter(|role| **role == Role::Queue);
+        self.uploads.renew(queues.count());
+        for role in abandoned {
+            if let Err(error) = self.start_thread(role) {
                 log::warn!("{error}");
             }
         }
-        let is_stopped = self.shared.watch.count() == 0;
+        let is_missing = |role| self.shared.watch.count(role) == 0;
+        let is_stopped = is_missing(Role::Queue) || is_missing(Role::Memory);
         self.shared.is_stopped.store(is_stopped, Ordering::Relaxed);
         self.shared.hangs.send_replace(Some(late));
     }
-}
 
-impl Late {
-    /// Returns the error of a job on the device of `info` that a driver does not answer.
-    pub(super) fn error(&self, info: &DeviceInfo) -> Error {
-        Error::OpenCl {
-            call: self.call.to_owned(),
-            device: info.label(),
-            status: format!(
-                "it has not returned for {:.1} s",
-                self.allowed.as_secs_f32()
-            ),
-        }
-    }
-}
-
-/// A thread with a queue of its own.
-struct QueueThread {
-    maker: ThreadMaker,
-    watched: Arc<Watched>,
-}
-
-impl QueueThread {
-    /// Runs jobs until every handle is gone, or until the thread was abandoned in one. A device
-    /// that cannot be opened fails the job, and is opened again for the next, as is one whose
-    /// context was lost.
-    fn serve(&self) {
-        self.watched.watch_this_thread();
+    /// Runs jobs with a queue until every handle is gone, or until the thread was abandoned in one.
+    /// A device that cannot be opened fails the job, and is opened again for the next, as is one
+    /// whose context was lost.
+    fn serve_queue(&self, watched: &Arc<Watched>) {
         let mut queue: Option<Queue> = None;
-        let mut goes_on = true;
-        while goes_on && let Some(Job { run, timeout }) = self.next_job() {
-            let work = || self.work(&mut queue, run);
-            goes_on = self.maker.shared.watch.run(&self.watched, timeout, work);
-        }
-        if !goes_on {
+        let work = |work| self.work(&mut queue, work);
+        if !self.jobs.serve(&self.shared.watch, watched, work) {
             // To release what it has may hang once more.
             std::mem::forget(queue);
         }
+    }
+
+    fn serve_memory(&self, watched: &Arc<Watched>) {
+        self.memory_jobs.serve(&self.shared.watch, watched, |work| {
+            if let Err(panic) = without_panic(work) {
+                log::warn!("{}", stopped(&self.info, panic));
+            }
+        });
     }
 
     /// Runs `work` with the queue, opened again if it was lost. The thread survives a panic.
@@ -149,27 +126,28 @@ impl QueueThread {
             });
         });
         if let Err(panic) = worked {
-            log::warn!("{}", stopped(&self.maker.info, panic));
+            log::warn!("{}", stopped(&self.info, panic));
             // Nobody knows what it has been left in.
             std::mem::forget(queue.take());
         }
     }
 
-    /// Waits for a job; idle threads wait at the lock.
-    fn next_job(&self) -> Option<Job> {
-        let inbox = &self.maker.inbox;
-        let inbox = inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        inbox.recv().ok()
-    }
-
     fn open(&self) -> Result<Queue> {
-        let ThreadMaker {
-            info,
-            budget,
-            shared,
-            ..
-        } = &self.maker;
-        without_panic(|| Queue::open(shared.open(info, budget)?))
-            .unwrap_or_else(|panic| Err(stopped(info, panic)))
+        without_panic(|| Queue::open(self.shared.open(&self.info, &self.budget)?))
+            .unwrap_or_else(|panic| Err(stopped(&self.info, panic)))
+    }
+}
+
+impl Late {
+    /// Returns the error of a job on the device of `info` that a driver does not answer.
+    pub(super) fn error(&self, info: &DeviceInfo) -> Error {
+        Error::OpenCl {
+            call: self.call.to_owned(),
+            device: info.label(),
+            status: format!(
+                "it has not returned for {:.1} s",
+                self.allowed.as_secs_f32()
+            ),
+        }
     }
 }

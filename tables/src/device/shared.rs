@@ -15,13 +15,15 @@ use crate::error::{Error, Result};
 use super::budget::Budget;
 use super::context::Opened;
 use super::info::DeviceInfo;
+use super::memory_threads::MemoryThreads;
 use super::watchdog::{self, COMPILER_PATIENCE, Late, Watch};
 
 /// What the threads of a device share.
 pub(super) struct Shared {
     state: Mutex<State>,
     pub(super) watch: Watch,
-    /// True if no thread is left, and none could be started.
+    pub(super) memory: MemoryThreads,
+    /// True if no thread of some role is left, and none could be started.
     pub(super) is_stopped: AtomicBool,
     /// The last loss of a driver that hung, if any. All jobs that were under way then have failed.
     pub(super) hangs: watch::Sender<Option<Late>>,
@@ -42,10 +44,11 @@ struct State {
 }
 
 impl Shared {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(memory: MemoryThreads) -> Self {
         Self {
             state: Mutex::default(),
             watch: Watch::default(),
+            memory,
             is_stopped: AtomicBool::new(false),
             hangs: watch::Sender::new(None),
             process: std::process::id(),
@@ -74,7 +77,8 @@ impl Shared {
             state.loss.clone()
         };
         // Without the lock of the state: a driver takes its time.
-        let new = Arc::new(Opened::new(Arc::clone(info), Arc::clone(budget), loss)?);
+        let (info_of, budget) = (Arc::clone(info), Arc::clone(budget));
+        let new = Arc::new(Opened::new(info_of, budget, &self.memory, loss)?);
         let mut state = self.state();
         if !Arc::ptr_eq(&state.opening, &turn) {
             return Err(stopped(info, "it was opened too late"));

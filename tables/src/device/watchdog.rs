@@ -1,7 +1,7 @@
 //! Deadlines of a device's jobs: what becomes of a driver that does not answer.
 //!
 //! ```text
-//!  queue thread   Idle ── begins a job ──▶ Busy ── ends it ──▶ Idle
+//!  thread         Idle ── begins a job ──▶ Busy ── ends it ──▶ Idle
 //!                                           │ no OpenCL call began or ended for too long
 //!                                           ▼
 //!  watchdog                             Abandoned ─▶ the device is lost, all jobs fail, and
@@ -12,9 +12,9 @@
 //! itself, and ends when the call returns. Everything that a call may still write to is kept for
 //! good: that memory is never used again, nor given back to the driver.
 //!
-//! Each queue thread notes when its job, or a call of it, began or ended. The time that it has
-//! until the next such moment comes from the session, and grows with the memory that the commands
-//! under way use. A compiler has more. Time in which the whole process was stopped does not count.
+//! Each thread of a device notes when its job, or a call of it, began or ended. The time until the
+//! next such moment comes from the session, and grows with the memory that the commands under way
+//! use. A compiler has more. Time in which the whole process was stopped does not count.
 //! Not only calls are timed, as a job may also wait for a lock that a thread holds which hangs in a
 //! call.
 
@@ -35,13 +35,25 @@ const BYTES_PER_TIMEOUT: u64 = 1 << 30;
 pub(super) const COMPILER_PATIENCE: u32 = 10;
 
 thread_local! {
-    /// What this thread notes its progress in, if it is a queue thread.
+    /// What this thread notes its progress in, if it is one of a device's.
     static THIS_THREAD: RefCell<Option<Arc<Watched>>> = const { RefCell::new(None) };
 }
 
-/// The progress of one queue thread.
-#[derive(Debug, Default)]
-pub(super) struct Watched(Mutex<Phase>);
+/// What a thread does for its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It runs jobs with a queue of its own.
+    Queue,
+    /// It creates and releases memory.
+    Memory,
+}
+
+/// The progress of one thread.
+#[derive(Debug)]
+pub(super) struct Watched {
+    role: Role,
+    phase: Mutex<Phase>,
+}
 
 #[derive(Debug, Default)]
 enum Phase {
@@ -93,7 +105,7 @@ pub(super) struct Late {
 
 impl Watched {
     fn phase(&self) -> MutexGuard<'_, Phase> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes this thread note its progress here.
@@ -181,6 +193,12 @@ fn note(change: impl FnOnce(&mut Busy)) {
     });
 }
 
+/// Returns whether a call of this thread that hangs is noticed.
+pub(super) fn looks_after_this_thread() -> bool {
+    let is_watched = THIS_THREAD.try_with(|this| this.borrow().is_some());
+    is_watched.unwrap_or(false)
+}
+
 /// A call that a driver has not answered.
 pub(super) struct CallUnderWay;
 
@@ -190,7 +208,7 @@ impl Drop for CallUnderWay {
     }
 }
 
-/// The queue threads of a device.
+/// The threads of a device.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     threads: Mutex<Vec<Arc<Watched>>>,
@@ -202,15 +220,22 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Adds a thread.
-    pub(super) fn add(&self) -> Arc<Watched> {
-        let watched = Arc::<Watched>::default();
+    pub(super) fn add(&self, role: Role) -> Arc<Watched> {
+        let watched = Arc::new(Watched {
+            role,
+            phase: Mutex::default(),
+        });
         self.threads().push(Arc::clone(&watched));
         watched
     }
 
-    /// Returns the number of threads.
-    pub(super) fn count(&self) -> usize {
-        self.threads().len()
+    /// Returns the number of threads of this role.
+    pub(super) fn count(&self, role: Role) -> usize {
+        let threads = self.threads();
+        threads
+            .iter()
+            .filter(|watched| watched.role == role)
+            .count()
     }
 
     /// Takes a thread out that could not be started.
@@ -268,15 +293,16 @@ impl Watch {
         }
     }
 
-    /// Abandons all threads that are busy: what one hangs in may hold up the others. Returns how
-    /// many.
-    pub(super) fn abandon_busy(&self) -> usize {
-        let mut threads = self.threads();
-        let before = threads.len();
-        threads.retain(|watched| !watched.abandon());
-        let abandoned = before - threads.len();
-        drop(threads);
-        *self.jobs() -= abandoned;
+    /// Abandons all threads that are busy: what one hangs in may hold up the others. Returns their
+    /// roles.
+    pub(super) fn abandon_busy(&self) -> Vec<Role> {
+        let mut abandoned = Vec::new();
+        self.threads().retain(|watched| {
+            let was_busy = watched.abandon();
+            abandoned.extend(was_busy.then_some(watched.role));
+            !was_busy
+        });
+        *self.jobs() -= abandoned.len();
         abandoned
     }
 
@@ -304,7 +330,7 @@ mod tests {
     /// Runs `job` on a thread that is watched, with an hour for each step.
     fn run(job: impl FnOnce(&Watch, &Watched)) {
         let watch = Watch::default();
-        let watched = watch.add();
+        let watched = watch.add(Role::Queue);
         watched.watch_this_thread();
         assert!(watch.run(&watched, Some(HOUR), || job(&watch, &watched)));
         assert_eq!(late(&watched, 600), None, "it is idle");
@@ -353,7 +379,7 @@ mod tests {
     #[test]
     fn without_a_timeout_no_job_is_late() {
         let watch = Watch::default();
-        let watched = watch.add();
+        let watched = watch.add(Role::Queue);
         let goes_on = watch.run(&watched, None, || {
             assert_eq!(late(&watched, 6000), None);
         });
@@ -363,19 +389,19 @@ mod tests {
     #[test]
     fn threads_that_are_busy_are_abandoned_and_end() {
         let watch = Watch::default();
-        let [busy, idle] = [watch.add(), watch.add()];
+        let [busy, idle] = [Role::Memory, Role::Queue].map(|role| watch.add(role));
         let short = Duration::from_millis(20);
         let goes_on = watch.run(&busy, Some(short), || {
             let late = watch.wait_for_late();
             assert_eq!((late.call, late.allowed), ("a job", short));
-            assert_eq!(watch.abandon_busy(), 1);
-            assert_eq!(watch.count(), 1);
+            assert_eq!(watch.abandon_busy(), [Role::Memory]);
+            assert_eq!(watch.count(Role::Memory), 0);
         });
         assert!(!goes_on);
         assert_eq!(*watch.jobs(), 0);
         assert!(watch.run(&idle, Some(short), || {}));
-        assert_eq!(watch.abandon_busy(), 0);
+        assert_eq!(watch.abandon_busy(), []);
         watch.remove(&idle);
-        assert_eq!(watch.count(), 0);
+        assert_eq!(watch.count(Role::Queue), 0);
     }
 }

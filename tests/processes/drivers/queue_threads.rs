@@ -4,12 +4,18 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use horton_join::device::{Device, DeviceKind};
+use horton_join::device::{Device, DeviceKind, Staging};
 
 use super::child::is_child;
 
 /// Words of a buffer: on a GPU, a copy takes long enough.
 const WORDS: usize = 64 << 20 >> 2;
+
+/// Takes host memory for so many words.
+fn staging_of(device: &Device, words: usize) -> Staging<u32> {
+    let (_permit, staging) = futures::executor::block_on(device.upload("test", words)).unwrap();
+    staging
+}
 
 /// Counts the words that another thread's job finds changed by a copy that is under way.
 fn overwritten(device: &Device) -> usize {
@@ -38,7 +44,7 @@ fn a_copy_under_way_keeps_its_memory() {
     for _ in 0..3 {
         let allocated = device.run_blocking(|queue| queue.allocate::<u32>("test", WORDS));
         let buffer = Arc::new(allocated.unwrap().value);
-        let mut staging = futures::executor::block_on(device.staging("test", WORDS)).unwrap();
+        let mut staging = staging_of(&device, WORDS);
         staging.fill(1);
         let target = Arc::clone(&buffer);
         let (enqueued, wait) = channel();
@@ -67,7 +73,7 @@ fn memory_taken_once_more_in_a_job_is_kept_for_the_first_copy() {
         return;
     }
     let device = Device::open("auto").unwrap();
-    let mut staging = futures::executor::block_on(device.staging("test", WORDS)).unwrap();
+    let mut staging = staging_of(&device, WORDS);
     staging.fill(1);
     let (enqueued, wait) = channel();
     let sent = device.run(move |queue| {
@@ -119,10 +125,7 @@ fn page_locked_memory_is_used_again_for_half_as_much() {
         return;
     }
     let device = Device::open("auto").unwrap();
-    let address = |words: usize| {
-        let staging = futures::executor::block_on(device.staging::<u32>("test", words));
-        staging.unwrap().as_ptr().addr()
-    };
+    let address = |words: usize| staging_of(&device, words).as_ptr().addr();
     let large = address(1 << 20);
     assert_eq!([1 << 20, (1 << 19) + 5, 1 << 19].map(address), [large; 3]);
     let small = address((1 << 19) - (1 << 16));

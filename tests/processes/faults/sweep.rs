@@ -8,7 +8,7 @@ use std::time::Instant;
 use datafusion::physical_plan::displayable;
 use horton_join::Health;
 use horton_join::config::OnDeviceError;
-use horton_test_support::internals::faults::{self, Fault};
+use horton_test_support::internals::faults::{self, Fault, Report};
 
 use horton_test_support::{child, test_name};
 
@@ -29,12 +29,13 @@ const STATUSES: [&str; 5] = [
 
 /// Calls that a join can do without, if only they fail: what they are for is done again in another
 /// way, or was not needed for the rows.
-const SPARE: [&str; 9] = [
+const SPARE: [&str; 10] = [
     // A new buffer that gets no large pages is created again.
     "clEnqueueMapBuffer pages",
     "clEnqueueUnmapMemObject pages",
     "clFinish pages",
     "clEnqueueUnmapMemObject to release",
+    "clReleaseMemObject",
     "clGetEventProfilingInfo",
     "clGetProgramInfo",
     FROM_CACHE,
@@ -308,8 +309,9 @@ fn untouched(what: &str, case: &Case, expected: &[Vec<String>]) {
     let outcome = execute(what, plan.clone(), context(case, &pool())).unwrap();
     assert_eq!(outcome.rows, expected, "{what}, again");
     let after = faults::report();
+    let before_and_after = [before, after].map(asked);
     assert_eq!(
-        before.uses, after.uses,
+        before_and_after[0], before_and_after[1],
         "{what}: the device was asked again"
     );
     let shown = displayable(plan.as_ref()).one_line().to_string();
@@ -317,4 +319,17 @@ fn untouched(what: &str, case: &Case, expected: &[Vec<String>]) {
         shown.contains("rows, on the host: device failed: "),
         "{what}: {shown}"
     );
+}
+
+/// The uses of sites, but for those where memory of an earlier join is released: a memory thread
+/// may still be about to do that.
+fn asked(report: Report) -> BTreeMap<String, u64> {
+    let releases = [
+        "clReleaseMemObject",
+        "clEnqueueUnmapMemObject to release",
+        "clFlush",
+    ];
+    let mut uses = report.uses;
+    uses.retain(|site, _| !releases.contains(&site.as_str()));
+    uses
 }

@@ -1,0 +1,51 @@
+//! The threads that call the driver for memory where no job does.
+//!
+//! ```text
+//!  a stream: no staging memory is idle ──▶ stock ───┐
+//!                                                   ├─▶ memory thread: create, map, unmap, release
+//!  any thread: the last owner of a block is gone ───┘
+//! ```
+//!
+//! Locking pages takes about a millisecond per megabyte, and a driver may wait for all its queues
+//! when memory is released. Any of these calls may hang. So a stream must not make them on a thread
+//! of its runtime, nor whoever drops a plan. The watchdog looks after these threads as it does
+//! after those of queues. Theirs is another line: there is memory to be had while kernels run.
+
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::inbox::{Inbox, Job};
+use super::watchdog::DEVICE_TIMEOUT;
+
+/// What a memory thread does.
+pub(super) type MemoryWork = Box<dyn FnOnce() + Send>;
+
+/// The memory threads of a device. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct MemoryThreads {
+    jobs: Sender<Job<MemoryWork>>,
+    /// The time of the session that asked last. Whoever lets memory go has none of its own.
+    timeout: Arc<Mutex<Option<Duration>>>,
+}
+
+impl MemoryThreads {
+    /// Returns the threads' handle, and the line that they are to serve.
+    pub(super) fn new() -> (Self, Inbox<MemoryWork>) {
+        let (jobs, inbox) = Inbox::new();
+        let timeout = Arc::new(Mutex::new(Some(DEVICE_TIMEOUT)));
+        (Self { jobs, timeout }, inbox)
+    }
+
+    /// Has `work` done, for which the driver has `timeout`. Returns whether a thread is there.
+    pub(super) fn run(&self, timeout: Option<Duration>, work: MemoryWork) -> bool {
+        *self.timeout.lock().unwrap_or_else(PoisonError::into_inner) = timeout;
+        self.jobs.send(Job { work, timeout }).is_ok()
+    }
+
+    /// Has `work` done that releases memory. Returns whether a thread is there.
+    pub(super) fn release(&self, work: MemoryWork) -> bool {
+        let timeout = *self.timeout.lock().unwrap_or_else(PoisonError::into_inner);
+        self.jobs.send(Job { work, timeout }).is_ok()
+    }
+}
