@@ -554,7 +554,11 @@ pub unsafe extern "C" fn clEnqueueNDRangeKernel(
         };
         let launch = kernel.launch(groups, local as u32)?;
         let events = Events(count, waits, event);
-        let work = Box::new(move || launch.run());
+        let work: Work = Box::new(move || launch.run());
+        let work = match settings().is_native {
+            true => find::<Queue>(queue)?.unless_failed(work),
+            false => work,
+        };
         // SAFETY: the caller's events.
         unsafe { send(queue, (LAUNCH, false), events, work) }
     })

@@ -108,6 +108,8 @@ pub fn device(what: u32) -> Called<Answer> {
             &format!("{} (radeonsi, emulated, LLVM 19)", board(target)),
         ),
         0x102c => text("Advanced Micro Devices, Inc.", "AMD"),
+        // Who keeps compiled kernels keeps them by this version.
+        0x102d if settings().is_native => Answer::text("3635.0 (PoCL)"),
         0x102d => text("3635.0 (HSA1.1,LC)", "25.2.0"),
         0x102e => Answer::text("FULL_PROFILE"),
         0x102f => text("OpenCL 2.0 ", "OpenCL 3.0 "),

@@ -1,21 +1,24 @@
 //! An OpenCL library of an AMD GPU that is not there: its kernels run as machine code, instruction
-//! by instruction, and its queues out of step by a seed.
+//! by instruction, or on PoCL; and its queues out of step by a seed.
 //!
 //! ```text
 //!  ocl ─▶ the loader's forwarders ─▶ HORTON_OPENCL_LIBRARY = this
 //!                                        │ api: programs, kernels, buffers, commands
-//!   clBuildProgram ─▶ compile: clang ─▶ code_object ─▶ functions: a C function per instruction
-//!   clEnqueue…     ─▶ queue: a thread that falls behind ─▶ launch ─▶ waves ─▶ those functions
+//!   clBuildProgram ─▶ code ┬ compile: clang ─▶ code_object ─▶ functions: one per instruction, in C
+//!                          └ native ─▶ pocl
+//!   clEnqueue…     ─▶ queue: a thread that falls behind ─▶ code ┬ launch ─▶ waves ─▶ functions
+//!                                                               └ native ─▶ pocl
 //! ```
 //!
 //! Nobody here has such a GPU, and PoCL finishes each command before the next. So neither waves of
 //! 64 nor commands that are late have ever met our kernels and queues. This library has both. It
 //! says nothing on speed, caches or the drivers' own compilers. A program that opens it can have it
-//! fail, too (`faults`).
+//! fail, too (`faults`). For many seeds of that, PoCL runs the kernels (`native`).
 //!
 //! | word of `HORTON_DRIVER` | |
 //! |---|---|
 //! | `gfx90a`, `gfx942`, `gfx1100` | the chip; `gfx1100` if none is said |
+//! | `pocl` | PoCL compiles and runs the kernels; the chip is what the device says it is. No `rusticl` |
 //! | `rusticl` | passes for Mesa's driver: shuffles, no 64-bit atomics. Otherwise for ROCm |
 //! | `mixed` | waves take turns at random, instead of one after the other |
 //! | `seed=N` | commands run in threads of their queues, each some time after its call |
@@ -27,6 +30,7 @@
 #![cfg(target_os = "linux")]
 
 pub mod api;
+pub mod code;
 pub mod code_object;
 pub mod compile;
 pub mod device;
@@ -35,7 +39,9 @@ pub mod functions;
 pub mod isa;
 pub mod launch;
 pub mod memory;
+pub mod native;
 pub mod objects;
+pub mod pocl;
 pub mod program;
 pub mod queue;
 pub mod settings;

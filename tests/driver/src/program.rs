@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::compile::compile;
-use crate::launch::{Argument, Launch, LoadedCode, Order, run};
+use crate::code::{Code, binary_of};
+use crate::launch::{Argument, Launch, Order};
 use crate::memory::Buffer;
 use crate::objects::{Object, Ptr, find};
 use crate::settings::{Settings, settings};
@@ -43,7 +43,7 @@ enum Origin {
 
 #[derive(Default)]
 struct Built {
-    code: Option<Arc<LoadedCode>>,
+    code: Option<Arc<Code>>,
     binary: Vec<u8>,
     log: String,
 }
@@ -88,14 +88,10 @@ impl Program {
     /// The status of a program that does not compile; the log has the reason.
     pub fn build(&self, options: &str) -> Called<()> {
         let binary = match &self.origin {
-            Origin::Source(source) => compile(source, options),
+            Origin::Source(source) => binary_of(source, options),
             Origin::Binary(binary) => Ok(binary.clone()),
         };
-        let settings = settings();
-        let loaded = binary.and_then(|binary| {
-            let code = LoadedCode::load(settings.target, &binary, &settings.cache)?;
-            Ok((Arc::new(code), binary))
-        });
+        let loaded = binary.and_then(|binary| Ok((Code::load(&binary)?, binary)));
         let mut built = self.built();
         match loaded {
             Ok((code, binary)) => {
@@ -139,7 +135,7 @@ pub struct Kernel {
     pub program: Ptr,
     pub context: Ptr,
     pub name: String,
-    code: Arc<LoadedCode>,
+    code: Arc<Code>,
     arguments: Mutex<Vec<Option<Vec<u8>>>>,
 }
 
@@ -231,7 +227,7 @@ fn handle(value: &[u8]) -> Option<Ptr> {
 /// A launch of a kernel, which holds its buffers.
 pub struct KernelLaunch {
     name: String,
-    code: Arc<LoadedCode>,
+    code: Arc<Code>,
     groups: u32,
     local: u32,
     values: Vec<Argument>,
@@ -263,16 +259,8 @@ impl KernelLaunch {
             },
         };
         let began = Instant::now();
-        let counts = run(&self.code, &launch);
-        let mut wrong = Vec::new();
-        let mut instructions = 0;
-        match counts {
-            Ok(counts) => {
-                instructions = counts.instructions;
-                wrong.extend(counts.remarks);
-            }
-            Err(why) => wrong.push(why),
-        }
+        let ended = self.code.run(&launch);
+        let (instructions, mut wrong) = ended.unwrap_or_else(|why| (0, vec![why]));
         let written = self
             .buffers
             .iter()

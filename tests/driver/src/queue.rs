@@ -12,9 +12,13 @@
 //! before each command: not at all, for some turns of other threads, or for up to a millisecond.
 //! Without a seed commands are done in the call.
 //!
+//! A queue goes on behind a command that failed, with whatever that has left. The emulated chip
+//! stops a kernel that then touches what is none of its buffers. Nothing would stop a native one
+//! (`native`), so there it does nothing instead, and says that it has done its work.
+//!
 //! Source: the OpenCL specification 3.0, sections 3.2.1 (queues) and 5.11 (events).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -133,10 +137,14 @@ struct Command {
 }
 
 impl Command {
-    fn run(self) {
+    /// Runs it, and notes if it `has_failed`.
+    fn run(self, has_failed: &AtomicBool) {
         match wait_for(&self.waits) {
             Ok(()) => self.event.run(self.work),
             Err(status) => self.event.end(status),
+        }
+        if self.event.status() < 0 {
+            has_failed.store(true, Ordering::SeqCst);
         }
     }
 }
@@ -147,6 +155,8 @@ pub struct Queue {
     pub properties: u64,
     /// To its thread; `None` if commands are done in the call.
     commands: Option<Mutex<Sender<Command>>>,
+    /// Whether one of its commands has failed.
+    has_failed: Arc<AtomicBool>,
 }
 
 // SAFETY: `context` is a number that stands for an object; nobody follows it.
@@ -171,6 +181,7 @@ impl Queue {
     /// # Errors
     /// The status of a machine that has no more threads.
     pub fn new(context: Ptr, properties: u64) -> Called<Arc<Self>> {
+        let has_failed = Arc::<AtomicBool>::default();
         let commands = match settings().seed {
             None => None,
             Some(seed) => {
@@ -179,7 +190,8 @@ impl Queue {
                 let queue = QUEUES.fetch_add(1, Ordering::SeqCst);
                 let random = Random::new(seed ^ queue.rotate_left(32));
                 let thread = std::thread::Builder::new().name("horton-driver queue".to_owned());
-                let started = thread.spawn(move || work_off(&receiver, random));
+                let failed = Arc::clone(&has_failed);
+                let started = thread.spawn(move || work_off(&receiver, &failed, random));
                 started.map_err(|_| OUT_OF_RESOURCES)?;
                 Some(Mutex::new(sender))
             }
@@ -188,7 +200,18 @@ impl Queue {
             context,
             properties,
             commands,
+            has_failed,
         }))
+    }
+
+    /// Returns what becomes of a native kernel's `work` here: none is done once a command before
+    /// has failed.
+    pub fn unless_failed(&self, work: Work) -> Work {
+        let has_failed = Arc::clone(&self.has_failed);
+        Box::new(move || match has_failed.load(Ordering::SeqCst) {
+            true => Ok(()),
+            false => work(),
+        })
     }
 
     /// Puts a command of type `kind` in line, which waits for `waits`. `queue` is its own handle.
@@ -214,7 +237,7 @@ impl Queue {
             event: Arc::clone(&event),
         };
         match &self.commands {
-            None => command.run(),
+            None => command.run(&self.has_failed),
             Some(commands) => {
                 let commands = commands.lock().unwrap_or_else(PoisonError::into_inner);
                 commands.send(command).map_err(|_| OUT_OF_RESOURCES)?;
@@ -234,10 +257,10 @@ impl Queue {
     }
 }
 
-fn work_off(commands: &Receiver<Command>, mut random: Random) {
+fn work_off(commands: &Receiver<Command>, has_failed: &AtomicBool, mut random: Random) {
     while let Ok(command) = commands.recv() {
         random.dawdle();
-        command.run();
+        command.run(has_failed);
     }
 }
 
@@ -288,8 +311,10 @@ mod tests {
             waits: vec![failed],
             event: Arc::clone(&event),
         };
-        command.run();
+        let has_failed = AtomicBool::new(false);
+        command.run(&has_failed);
         assert_eq!(event.wait(), EXEC_STATUS_ERROR_FOR_EVENTS);
+        assert!(has_failed.into_inner());
     }
 
     #[test]

@@ -9,6 +9,8 @@ use crate::target::{Driver, Target};
 pub struct Settings {
     pub target: Target,
     pub driver: Driver,
+    /// Whether PoCL compiles and runs the kernels, in the place of the chip's instructions.
+    pub is_native: bool,
     /// Whether waves take turns at random.
     pub is_mixed: bool,
     /// By which commands are late; `None` if each is done when its call returns.
@@ -33,6 +35,7 @@ impl Settings {
         let mut settings = Self {
             target: Target::Gfx1100,
             driver: Driver::Rocm,
+            is_native: false,
             is_mixed: false,
             seed: None,
             memory: 4 << 30,
@@ -53,6 +56,7 @@ impl Settings {
             None => match word {
                 "rusticl" => self.driver = Driver::Rusticl,
                 "rocm" => self.driver = Driver::Rocm,
+                "pocl" => self.is_native = true,
                 "mixed" => self.is_mixed = true,
                 target => self.target = Target::named(target)?,
             },
@@ -77,7 +81,8 @@ mod tests {
         assert_eq!(settings.target, Target::Gfx90a);
         assert_eq!(settings.driver, Driver::Rusticl);
         assert_eq!((settings.seed, settings.memory), (Some(7), 64 << 20));
-        assert!(settings.is_mixed && settings.log.is_none());
+        assert!(settings.is_mixed && !settings.is_native && settings.log.is_none());
+        assert!(Settings::of("gfx1100 pocl").is_native);
         assert_eq!(Settings::of("seed=x").seed, None);
     }
 }
