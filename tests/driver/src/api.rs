@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::device::{self, Answer, DEVICE, PLATFORM};
-use crate::faults::pass;
+use crate::faults::{pass, pass_watched};
 use crate::memory::{Buffer, copy};
 use crate::objects::{Context, Ptr, add, find, references, release, retain};
 use crate::program::{Kernel, Program};
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn clCreateContext(
     // SAFETY: the caller's place, or NULL.
     unsafe {
         made(status, || {
-            pass(std::ptr::null_mut())?;
+            pass_watched(std::ptr::null_mut())?;
             Ok(add(Arc::new(Context)))
         })
     }
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn clCreateCommandQueue(
 ) -> Ptr {
     let queue = || {
         find::<Context>(context)?;
-        pass(context)?;
+        pass_watched(context)?;
         Ok(add(Queue::new(context, properties)?))
     };
     // SAFETY: the caller's place, or NULL.
@@ -268,14 +268,14 @@ pub unsafe extern "C" fn clGetCommandQueueInfo(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn clFlush(queue: Ptr) -> i32 {
-    called(|| find::<Queue>(queue).map(drop))
+    called(|| pass(find::<Queue>(queue)?.context))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn clFinish(queue: Ptr) -> i32 {
     called(|| {
         let line = find::<Queue>(queue)?;
-        pass(line.context)?;
+        pass_watched(line.context)?;
         line.finish(queue)
     })
 }
@@ -339,7 +339,11 @@ unsafe fn send(
     });
     let waits = waits.collect::<Called<Vec<_>>>()?;
     let line = find::<Queue>(queue)?;
-    pass(line.context)?;
+    match kind {
+        // Nobody watches the threads that map memory yet.
+        MAP | UNMAP => pass(line.context)?,
+        _ => pass_watched(line.context)?,
+    }
     let event = line.send((queue, kind), waits, work)?;
     if is_blocking && event.wait() < 0 {
         return Err(OUT_OF_RESOURCES);
@@ -763,7 +767,9 @@ pub unsafe extern "C" fn clCreateKernel(
     let kernel = || {
         // SAFETY: a text of the caller's.
         let name = unsafe { CStr::from_ptr(name) }.to_str();
-        Ok(add(Kernel::new(program, name.map_err(|_| INVALID_VALUE)?)?))
+        let kernel = Kernel::new(program, name.map_err(|_| INVALID_VALUE)?)?;
+        pass_watched(kernel.context)?;
+        Ok(add(kernel))
     };
     // SAFETY: the caller's place, or NULL.
     unsafe { made(status, kernel) }
@@ -778,6 +784,10 @@ pub unsafe extern "C" fn clSetKernelArg(
 ) -> i32 {
     called(|| {
         let kernel = find::<Kernel>(kernel)?;
+        // One of a launch's calls, as there would be few others among the faults.
+        if index == 0 {
+            pass_watched(kernel.context)?;
+        }
         let value = match value.is_null() {
             true => vec![0; size],
             // SAFETY: the caller has so many bytes there.

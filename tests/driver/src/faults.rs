@@ -3,7 +3,7 @@
 //! ```text
 //!  horton_driver_begin(seed, one_in) ─▶ one of so many calls and commands, on average:
 //!
-//!  a call      fails at once; or loses its context, of which all fails from then on
+//!  a call      fails at once; or loses its context, of which all fails from then on; or hangs
 //!  a command   ends with an error, its work done or not done; or hangs, until the next begin
 //! ```
 //!
@@ -26,7 +26,7 @@ const STATUSES: [i32; 4] = [
     DEVICE_NOT_AVAILABLE,
 ];
 
-/// Of so many faults of commands one hangs. Whoever waits for it does so for a second at least.
+/// Of so many faults one hangs, where it may. Whoever waits for it does so for some seconds.
 const HANGS: u64 = 64;
 
 struct Faults {
@@ -35,7 +35,7 @@ struct Faults {
     one_in: u64,
     /// Contexts that are lost.
     lost: BTreeSet<usize>,
-    /// Faults since it began, and commands that hung.
+    /// Faults since it began, and how many of them hung.
     count: u64,
     hangs: u64,
     /// Number of times that it was begun.
@@ -52,8 +52,8 @@ fn faults() -> MutexGuard<'static, Option<Faults>> {
 }
 
 /// Begins to draw faults from `seed`: one of `one_in` calls and commands fails, or none if that is
-/// 0. Commands that hang end. Returns how many faults there were since the last time. The upper
-/// half of its bits counts the commands among them that hung.
+/// 0. What hangs goes on. Returns how many faults there were since the last time. The upper half of
+/// its bits counts those among them that hung.
 #[unsafe(no_mangle)]
 pub extern "C" fn horton_driver_begin(seed: u64, one_in: u64) -> u64 {
     let mut faults = faults();
@@ -87,8 +87,20 @@ impl Faults {
 /// # Errors
 /// The status of a fault, and of each call to a context that is lost.
 pub fn pass(context: Ptr) -> Called<()> {
-    let mut faults = faults();
-    let Some(faults) = faults.as_mut() else {
+    of_call(context, false)
+}
+
+/// The same for a call of threads that somebody watches: it may hang as well.
+///
+/// # Errors
+/// Those of [`pass`].
+pub fn pass_watched(context: Ptr) -> Called<()> {
+    of_call(context, true)
+}
+
+fn of_call(context: Ptr, may_hang: bool) -> Called<()> {
+    let mut guard = faults();
+    let Some(faults) = guard.as_mut() else {
         return Ok(());
     };
     if faults.lost.contains(&(context as usize)) {
@@ -96,6 +108,13 @@ pub fn pass(context: Ptr) -> Called<()> {
     }
     if !faults.strikes() {
         return Ok(());
+    }
+    if may_hang && faults.random.below(HANGS) == 0 {
+        faults.hangs += 1;
+        let begun = faults.begun;
+        drop(guard);
+        hang(begun);
+        return Err(OUT_OF_RESOURCES);
     }
     // A call that makes a context has none yet.
     if !context.is_null() && faults.random.below(8) == 0 {
