@@ -114,29 +114,69 @@ fn short_strings(keys: &[Option<i64>]) -> ArrayRef {
 
 type Keys = fn(&[Option<i64>]) -> ArrayRef;
 
-/// A join of 700 × 1,800 rows, keys below `distinct`, in chunks of 512.
-fn case(join_type: JoinType, keys: Keys, distinct: u32) -> Case {
-    let left: Vec<Option<i64>> = match distinct {
-        // Each key once.
-        0 => (0..700).map(|row| Some(row * 3 % 700)).collect(),
-        _ => repeating_keys(5, 700, distinct),
-    };
-    let right = repeating_keys(6, 1800, distinct.max(900));
-    let build = Side::new(vec![
-        ("k", keys(&left)),
-        ("v", payload(700)),
-        ("x", values(700)),
-    ]);
-    let probe = Side::new(vec![("k", keys(&right)), ("w", payload(1800))]);
-    let mut case = Case {
-        join_type,
-        batch_size: 300,
-        ..Case::new(build.in_batches_of(200), probe.in_batches_of(250))
-    };
-    case.config.chunk_rows = 512;
-    // The same on every device, and the index with most kernels.
-    set_engine(&mut case.config, IndexKind::Horton);
-    case
+/// The rows of a case.
+#[derive(Clone, Copy)]
+pub enum Size {
+    /// 700 × 1,800, in chunks of 512.
+    Full,
+    /// A fifth of that. It makes as many calls, and is compared in a fifth of the time.
+    Fifth,
+}
+
+impl Size {
+    fn of(self, rows: usize) -> usize {
+        match self {
+            Size::Full => rows,
+            Size::Fifth => rows / 5,
+        }
+    }
+}
+
+/// What makes cases of a size.
+#[derive(Clone, Copy)]
+struct Cases(Size);
+
+impl Cases {
+    /// A join whose keys are below `distinct`; those of the build side differ if that is 0.
+    fn case(self, join_type: JoinType, keys: Keys, distinct: usize) -> Case {
+        let size = |rows| self.0.of(rows);
+        let (rows, probe_rows) = (size(700), size(1800));
+        let left: Vec<Option<i64>> = match distinct {
+            0 => (0..rows).map(|row| Some((row * 3 % rows) as i64)).collect(),
+            _ => repeating_keys(5, rows, size(distinct) as u32),
+        };
+        let right = repeating_keys(6, probe_rows, size(distinct.max(900)) as u32);
+        let build = Side::new(vec![
+            ("k", keys(&left)),
+            ("v", payload(rows)),
+            ("x", values(rows as i64)),
+        ]);
+        let probe = Side::new(vec![("k", keys(&right)), ("w", payload(probe_rows))]);
+        let (build, probe) = (
+            build.in_batches_of(size(200)),
+            probe.in_batches_of(size(250)),
+        );
+        let mut case = Case {
+            join_type,
+            batch_size: size(300),
+            ..Case::new(build, probe)
+        };
+        case.config.chunk_rows = size(512);
+        // The same on every device, and the index with most kernels.
+        set_engine(&mut case.config, IndexKind::Horton);
+        case
+    }
+
+    fn in_parts(self, mut case: Case, mode: PartitionMode) -> Case {
+        // Equal keys must meet: every row of one side with every row of the other.
+        let probe = case.probe.in_partitions(2, |row| row);
+        case.probe = probe.in_batches_of(self.0.of(250));
+        if mode == PartitionMode::Partitioned {
+            case.build = case.build.in_partitions(2, |row| row);
+        }
+        case.mode = mode;
+        case
+    }
 }
 
 /// The same over the index that suits the device.
@@ -145,19 +185,11 @@ fn over_its_own(mut case: Case) -> Case {
     case
 }
 
-fn in_parts(mut case: Case, mode: PartitionMode) -> Case {
-    // Equal keys must meet: every row of one side with every row of the other.
-    case.probe = case.probe.in_partitions(2, |row| row).in_batches_of(250);
-    if mode == PartitionMode::Partitioned {
-        case.build = case.build.in_partitions(2, |row| row);
-    }
-    case.mode = mode;
-    case
-}
-
 /// Every case under a name.
-pub fn all() -> Vec<(&'static str, Case)> {
+pub fn all(size: Size) -> Vec<(&'static str, Case)> {
     use JoinType::*;
+    let cases = Cases(size);
+    let case = |join_type, keys: Keys, distinct| cases.case(join_type, keys, distinct);
     let mut rest = vec![
         ("unique keys, columns gathered", case(Inner, ints, 0)),
         ("unique keys, any index", over_its_own(case(Inner, ints, 0))),
@@ -185,11 +217,15 @@ pub fn all() -> Vec<(&'static str, Case)> {
         ("right mark, strings", case(RightMark, strings, 300)),
     ];
     let mut limited = case(Full, strings, 300);
-    limited.config.device_memory_limit = 200_000;
+    limited.config.device_memory_limit = match size {
+        Size::Full => 200_000,
+        // Blocks are no smaller than a page.
+        Size::Fifth => 140_000,
+    };
     rest.push(("little memory, full, strings", limited));
-    let parts = in_parts(case(LeftAnti, ints, 300), PartitionMode::CollectLeft);
+    let parts = cases.in_parts(case(LeftAnti, ints, 300), PartitionMode::CollectLeft);
     rest.push(("left anti, two probe partitions", parts));
-    let parts = in_parts(case(Full, ints, 300), PartitionMode::Partitioned);
+    let parts = cases.in_parts(case(Full, ints, 300), PartitionMode::Partitioned);
     rest.push(("full, partitioned", parts));
     let mut count = case(Inner, ints, 40);
     count.projection = Some(vec![]);
@@ -198,7 +234,7 @@ pub fn all() -> Vec<(&'static str, Case)> {
     nulls.null_equality = NullEquality::NullEqualsNull;
     rest.push(("NULLs are equal", nulls));
     let mut limited = case(Inner, ints, 40);
-    limited.fetch = Some(5000);
+    limited.fetch = Some(size.of(5000));
     rest.push(("limited", limited));
     rest
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
+use arrow::row::{RowConverter, SortField};
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
@@ -17,10 +18,67 @@ use horton_test_support::joins::{Case, context_in, metric, text};
 use super::cases::{OnProbe, feed};
 use super::watch::watched;
 
-/// A run's rows by partition, and what the plan said of itself.
+/// A run's batches by partition, and what the plan said of itself.
 pub struct Outcome {
-    pub rows: Vec<Vec<String>>,
+    pub partitions: Vec<Vec<RecordBatch>>,
     pub device_errors: usize,
+}
+
+impl Outcome {
+    pub fn rows(&self) -> Vec<Vec<String>> {
+        rows(&self.partitions)
+    }
+}
+
+/// The rows that a run must return.
+pub struct Expected {
+    encoded: Vec<Vec<Vec<u8>>>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Expected {
+    pub fn new(partitions: &[Vec<RecordBatch>]) -> Self {
+        Self {
+            encoded: encoded(partitions),
+            rows: rows(partitions),
+        }
+    }
+
+    /// Panics with `what` if these are others. Only then are they made to texts, which takes as
+    /// long as the join.
+    pub fn check(&self, what: &str, partitions: &[Vec<RecordBatch>]) {
+        if encoded(partitions) != self.encoded {
+            assert_eq!(rows(partitions), self.rows, "{what}");
+            panic!("{what}: rows that are not equal look alike");
+        }
+    }
+}
+
+fn rows(partitions: &[Vec<RecordBatch>]) -> Vec<Vec<String>> {
+    comparable(partitions.iter().map(|batches| text(batches)).collect())
+}
+
+/// The rows of each partition as bytes, in their order.
+fn encoded(partitions: &[Vec<RecordBatch>]) -> Vec<Vec<Vec<u8>>> {
+    let of_partition = |batches: &Vec<RecordBatch>| {
+        let mut rows: Vec<Vec<u8>> = batches.iter().flat_map(encoded_batch).collect();
+        rows.sort_unstable();
+        rows
+    };
+    partitions.iter().map(of_partition).collect()
+}
+
+fn encoded_batch(batch: &RecordBatch) -> Vec<Vec<u8>> {
+    if batch.num_columns() == 0 {
+        return vec![Vec::new(); batch.num_rows()];
+    }
+    let types = batch
+        .columns()
+        .iter()
+        .map(|of| SortField::new(of.data_type().clone()));
+    let converter = RowConverter::new(types.collect()).unwrap();
+    let rows = converter.convert_columns(batch.columns()).unwrap();
+    rows.iter().map(|row| row.as_ref().to_vec()).collect()
 }
 
 pub fn plan(case: &Case, on_probe: &OnProbe) -> Arc<HortonJoinExec> {
@@ -43,16 +101,15 @@ pub fn execute(
     context: Arc<TaskContext>,
 ) -> Result<Outcome> {
     watched(what, async move {
-        let mut rows = Vec::new();
+        let mut partitions = Vec::new();
         for partition in 0..plan.properties().output_partitioning().partition_count() {
             let stream = plan.execute(partition, Arc::clone(&context))?;
-            let batches: Vec<RecordBatch> = stream.try_collect().await?;
-            rows.push(text(&batches));
+            partitions.push(stream.try_collect().await?);
         }
         let metrics = plan.metrics().unwrap();
         let on_device = metrics.sum_by_name("device_errors").is_some();
         Ok(Outcome {
-            rows: comparable(rows),
+            partitions,
             device_errors: match on_device {
                 true => metric(&metrics, "device_errors"),
                 false => 0,

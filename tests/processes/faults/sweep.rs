@@ -12,7 +12,7 @@ use horton_test_support::internals::faults::{self, Fault, Report};
 
 use horton_test_support::{child, test_name};
 
-use super::cases::{OnProbe, all};
+use super::cases::{OnProbe, Size, all};
 use super::outcome::{comparable, context, eventually, execute, plan, pool};
 use super::sites::functions;
 use super::watch::one_at_a_time;
@@ -123,7 +123,9 @@ impl Sweep {
     fn all(&mut self) {
         let start = Instant::now();
         let only = std::env::var("HORTON_TEST_FAULTS_CASE").unwrap_or_default();
-        let cases = all().into_iter().filter(|(name, _)| name.contains(&only));
+        let cases = all(Size::Full)
+            .into_iter()
+            .filter(|(name, _)| name.contains(&only));
         for (i, (name, case)) in cases.enumerate() {
             if i == 0 {
                 // The device's self-test is over before calls are counted.
@@ -204,7 +206,7 @@ impl Sweep {
         let (plan, pool) = (plan(case, &on_probe), pool());
         let outcome = execute(name, plan, context(case, &pool)).unwrap();
         let uses = faults::end().uses;
-        assert_eq!(outcome.rows, expected, "{name}");
+        assert_eq!(outcome.rows(), expected, "{name}");
         assert_eq!(outcome.device_errors, 0, "{name}");
         assert!(uses.keys().any(|site| site.starts_with("clEnqueueNDRange")));
         let built = built.lock().unwrap();
@@ -273,7 +275,7 @@ impl Sweep {
         let failed = case.config.health.failure(device().info());
         match (outcome, mode) {
             (Ok(outcome), _) => {
-                assert_eq!(outcome.rows, expected, "{what}");
+                assert_eq!(outcome.rows(), expected, "{what}");
                 assert_eq!(outcome.device_errors > 0, failed.is_some(), "{what}");
                 let spared = SPARE.iter().any(|spare| fault.site.starts_with(spare));
                 let noticed = mode == OnDeviceError::Fallback && failed.is_some();
@@ -308,7 +310,7 @@ fn untouched(what: &str, case: &Case, expected: &[Vec<String>]) {
     let before = faults::report();
     let plan = plan(case, &OnProbe::default());
     let outcome = execute(what, plan.clone(), context(case, &pool())).unwrap();
-    assert_eq!(outcome.rows, expected, "{what}, again");
+    assert_eq!(outcome.rows(), expected, "{what}, again");
     let after = faults::report();
     let before_and_after = [before, after].map(asked);
     assert_eq!(
