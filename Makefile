@@ -193,11 +193,12 @@ rusticl: ## TPC-H, the join tests and joins.slt on Mesa's rusticl, in a Debian 1
 amd: ## self-test, tables and joins as AMD machine code, on an emulated GPU
 	scripts/amd.sh
 
-# SECONDS_MOST ends it earlier.
+# SECONDS_MOST ends it earlier. WORDS=gfx90a runs the kernels as AMD machine code, and not on PoCL.
 SECONDS_MOST ?= 86400
+WORDS ?= gfx90a pocl
 .PHONY: simulate
-simulate: ## joins on an emulated GPU whose calls and commands fail, late or never, by a seed: SEEDS=1000 SEED=1
-	scripts/amd.sh simulate $(call GIVEN_OR,SEED,1) $(call GIVEN_OR,SEEDS,1000) $(SECONDS_MOST)
+simulate: ## joins on a GPU that is not there, whose calls and commands fail, late or never, by a seed: SEEDS=1000 SEED=1 TIMES=1 WORDS=gfx90a
+	scripts/amd.sh simulate $(call GIVEN_OR,SEED,1) $(call GIVEN_OR,SEEDS,1000) $(SECONDS_MOST) '$(WORDS)'
 
 .PHONY: portability
 portability: ## compile the kernels for AMD and Intel GPUs, which need not be there

@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
 # amd.sh [WORDS...]: the self-test, tables and joins as AMD machine code, on a GPU that is emulated.
-# amd.sh simulate SEED SEEDS SECONDS: joins on it while calls and commands fail, for so many seeds
-# from the first one on, within about so many seconds.
+# amd.sh simulate SEED SEEDS SECONDS [WORDS]: joins on it while calls and commands fail, for so many
+# seeds from the first one on, within about so many seconds. PoCL runs the kernels, unless WORDS
+# name a chip alone. TIMES=20 repeats each seed, as threads take turns in another way each time.
 #
-#   tests ─▶ the loader ─▶ libhorton_driver.so (tests/driver) ─▶ clang-19 ─▶ code for the chip
-#                                        └─ waves, barriers, atomics, instruction by instruction
+#   tests ─▶ the loader ─▶ libhorton_driver.so (tests/driver) ─┬▶ clang-19 ─▶ code for the chip
+#                                                              │     waves, barriers, atomics,
+#                                                              │     instruction by instruction
+#                                                              └▶ PoCL, for many seeds
 #
 # Each of WORDS is what HORTON_DRIVER says in one round (tests/driver/src/lib.rs): the chip, whose
 # driver it passes for, and a seed by which waves take turns and commands are late. Without
 # arguments: all chips. HORTON_TEST_SMALL=1 takes one with waves of 64 and one with waves of 32, and
-# fewer tests. Exit status 77: the compilers cannot be installed here, and why.
+# fewer tests. Seeds are simulated in either case. Exit status 77: the compilers cannot be installed
+# here, and why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt.sh
@@ -23,18 +27,18 @@ elif [ $# = 0 ]; then
     done
 fi
 
-cannot() {
-    echo "amd.sh: not run: $1" >&2
-    exit 77
-}
-
 has_tools() {
     local tool
     for tool in clang-19 lld-19 llvm-objdump-19; do command -v $tool >/dev/null || return 1; done
     [ -e /usr/lib/clc/amdgcn--amdhsa.bc ]
 }
-has_tools || apt_install clang-19 lld-19 llvm-19 libclc-19 opencl-c-headers >&2 || true
-has_tools || cannot "clang-19, lld-19, llvm-19 and libclc-19 are not installed"
+# Ends the script if there is no compiler for AMD's chips, and none can be installed.
+need_tools() {
+    has_tools || apt_install clang-19 lld-19 llvm-19 libclc-19 opencl-c-headers >&2 || true
+    has_tools && return
+    echo "amd.sh: not run: clang-19, lld-19, llvm-19 and libclc-19 are not installed" >&2
+    exit 77
+}
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 scratch=$(mktemp -d)
@@ -44,19 +48,65 @@ mkdir -p "$cache"
 export HORTON_OPENCL_LIBRARY=$target/debug/libhorton_driver.so HORTON_CACHE_DIR=$scratch
 
 cargo build --package horton-driver
-cargo build --example devices
 # built CARGO-ARGUMENTS...: builds test binaries and prints where they are.
 built() {
     cargo test --no-run "$@" 2>&1 | tee >(cat >&2) | sed -n 's/^ *Executable .*(\(.*\))$/\1/p'
 }
+processes=$(built --test processes)
 
-# simulate SEED SEEDS SECONDS
-simulate() {
-    HORTON_DRIVER="gfx90a seed=$1 cache=$cache" HORTON_TEST_SEED=$1 HORTON_TEST_SEEDS=$2 \
-        HORTON_TEST_SECONDS=$3 "$processes" --exact --nocapture \
-        faults::simulated::joins_survive_whatever_a_driver_does | tee "$scratch/simulated"
-    grep -q '^simulated: Totals' "$scratch/simulated"
+# Seeds of a process at most: memory of a driver that hung stays for good.
+range_max=500
+# range SEED SEEDS UNTIL WORDS: one process. A mistake prints its end, and the seed that it was at.
+range() {
+    local left=$(($3 - SECONDS)) log=$scratch/simulated.$1
+    [ "$left" -gt 0 ] || return 0
+    HORTON_DRIVER="$4 seed=$1 cache=$cache" HORTON_TEST_SEED=$1 HORTON_TEST_SEEDS=$2 \
+        HORTON_TEST_SECONDS=$left HORTON_TEST_TIMES=${TIMES:-1} "$processes" --exact --nocapture \
+        faults::simulated::joins_survive_whatever_a_driver_does >"$log" 2>&1 &&
+        # On PoCL no kernel runs on what another has left unfinished.
+        { [[ $4 != *pocl* ]] || ! grep ' BEHIND ' "$log" >&2; } && return
+    touch "$scratch/failed"
+    tail -n 60 "$log" >&2
+    sed -n "s/^simulated: make/amd.sh: TIMES=20 WORDS='$4' make/p" "$log" | tail -n 1 >&2
 }
+# simulate SEED SEEDS SECONDS WORDS: processes side by side. Most of them wait at any time.
+simulate() {
+    local until=$((SECONDS + $3)) end=$(($1 + $2)) seed most=$(($(nproc) * 3))
+    local range=$(($2 / most + 1))
+    range=$((range > range_max ? range_max : range))
+    # One thread runs kernels, which are small: other processes have the cores.
+    export POCL_DEVICES=basic POCL_CACHE_DIR=$cache/pocl
+    [ ! -e /etc/OpenCL/vendors/pocl.icd ] || export OCL_ICD_VENDORS=pocl.icd
+    mkdir -p "$POCL_CACHE_DIR"
+    rm -f "$scratch"/simulated.*
+    for ((seed = $1; seed < end; seed += range)); do
+        while [ "$(jobs -r | wc -l)" -ge $most ]; do wait -n; done
+        [ ! -e "$scratch/failed" ] && [ $SECONDS -lt $until ] || break
+        range $seed $((end - seed < range ? end - seed : range)) $until "$4" &
+    done
+    wait
+    [ ! -e "$scratch/failed" ] || return 1
+    sed -n 's/^simulated: Totals { \(.*\) }$/\1/p' "$scratch"/simulated.* | awk -F', ' -v words="$4" \
+        -v seconds=$((SECONDS - until + $3)) '
+        { for (i = 1; i <= NF; ++i) { split($i, of, ": "); sum[of[1]] += of[2]; name[i] = of[1] } }
+        END {
+            printf "simulated, %s:", words
+            for (i = 1; i in name; ++i) printf " %d %s,", sum[name[i]], name[i]
+            printf " %d s\n", seconds
+            exit !sum["seeds"]
+        }'
+}
+if [ "${1:-}" = simulate ]; then
+    words=${5:-gfx90a pocl}
+    [[ $words == *pocl* ]] || need_tools
+    simulate "$2" "$3" "$4" "$words"
+    exit
+fi
+if [ -n "${HORTON_TEST_SMALL:-}" ]; then seconds=(120 20); else seconds=(600 600); fi
+simulate 1 10000 "${seconds[0]}" 'gfx90a pocl'
+
+need_tools
+cargo build --example devices
 # tests BINARY NAMES...: runs tests, of which there must be some of each name.
 tests() {
     local name
@@ -68,12 +118,6 @@ tests() {
     done
     "$1" --test-threads=2 "${@:2}"
 }
-processes=$(built --test processes)
-if [ "${1:-}" = simulate ]; then
-    simulate "$2" "$3" "$4"
-    exit
-fi
-
 joins=$(built --test joins)
 tables=$(built --package horton-tables --test tables)
 # Tables of joins; tables that need 64-bit atomics, which rusticl has not; joins.
@@ -81,12 +125,10 @@ of_tables=(table::device_built table::host_built multimap::)
 with_atomics=(wide:: dynamic::suite::concurrent_histories dynamic::slab::batches dynamic::linear::
     batches_go_in_and_out)
 of_joins=(join::join_types join::key_types join::spill)
-seconds=600
 if [ -n "${HORTON_TEST_SMALL:-}" ]; then
     of_tables=(table::device_built multimap::repeating_keys)
     with_atomics=(wide::codes_of_one_word dynamic::slab::batches batches_go_in_and_out)
     of_joins=(join::join_types::every_join_type_runs join::key_types::several)
-    seconds=60
 fi
 export HORTON_TEST_SMALL=1
 
@@ -110,4 +152,4 @@ for round in "${rounds[@]}"; do
             exit !launches || wrong
         }' "$log"
 done
-simulate 1 10000 $seconds
+simulate 1 10000 "${seconds[1]}" gfx90a
