@@ -18,7 +18,7 @@
 //! | word of `HORTON_DRIVER` | |
 //! |---|---|
 //! | `gfx90a`, `gfx942`, `gfx1100` | the chip; `gfx1100` if none is said |
-//! | `pocl` | PoCL compiles and runs the kernels; the chip is what the device says it is. No `rusticl` |
+//! | `pocl` | PoCL compiles and runs the kernels of a device that says it is the chip; no `rusticl` |
 //! | `rusticl` | passes for Mesa's driver: shuffles, no 64-bit atomics. Otherwise for ROCm |
 //! | `mixed` | waves take turns at random, instead of one after the other |
 //! | `seed=N` | commands run in threads of their queues, each some time after its call |
