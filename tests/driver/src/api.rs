@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::device::{self, Answer, DEVICE, PLATFORM};
-use crate::faults::{pass, pass_watched};
+use crate::faults::{pass, pass_compiler, pass_release};
 use crate::memory::{Buffer, copy};
 use crate::objects::{Context, Ptr, add, find, references, release, retain};
 use crate::program::{Kernel, Program};
@@ -119,10 +119,20 @@ macro_rules! retain_and_release {
 retain_and_release! {
     clRetainContext clReleaseContext Context,
     clRetainCommandQueue clReleaseCommandQueue Queue,
-    clRetainMemObject clReleaseMemObject Buffer,
     clRetainProgram clReleaseProgram Program,
     clRetainKernel clReleaseKernel Kernel,
     clRetainEvent clReleaseEvent Event,
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn clRetainMemObject(handle: Ptr) -> i32 {
+    called(|| retain::<Buffer>(handle))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn clReleaseMemObject(handle: Ptr) -> i32 {
+    pass_release();
+    called(|| release::<Buffer>(handle))
 }
 
 // ---------------------------------------------------------------- platform and device
@@ -207,7 +217,7 @@ pub unsafe extern "C" fn clCreateContext(
     // SAFETY: the caller's place, or NULL.
     unsafe {
         made(status, || {
-            pass_watched(std::ptr::null_mut())?;
+            pass(std::ptr::null_mut())?;
             Ok(add(Arc::new(Context)))
         })
     }
@@ -240,7 +250,7 @@ pub unsafe extern "C" fn clCreateCommandQueue(
 ) -> Ptr {
     let queue = || {
         find::<Context>(context)?;
-        pass_watched(context)?;
+        pass(context)?;
         Ok(add(Queue::new(context, properties)?))
     };
     // SAFETY: the caller's place, or NULL.
@@ -275,7 +285,7 @@ pub extern "C" fn clFlush(queue: Ptr) -> i32 {
 pub extern "C" fn clFinish(queue: Ptr) -> i32 {
     called(|| {
         let line = find::<Queue>(queue)?;
-        pass_watched(line.context)?;
+        pass(line.context)?;
         line.finish(queue)
     })
 }
@@ -339,11 +349,7 @@ unsafe fn send(
     });
     let waits = waits.collect::<Called<Vec<_>>>()?;
     let line = find::<Queue>(queue)?;
-    match kind {
-        // Nobody watches the threads that map memory yet.
-        MAP | UNMAP => pass(line.context)?,
-        _ => pass_watched(line.context)?,
-    }
+    pass(line.context)?;
     let event = line.send((queue, kind), waits, work)?;
     if is_blocking && event.wait() < 0 {
         return Err(OUT_OF_RESOURCES);
@@ -700,7 +706,7 @@ pub unsafe extern "C" fn clBuildProgram(
             // SAFETY: a text of the caller's.
             false => unsafe { CStr::from_ptr(options) }.to_string_lossy(),
         };
-        pass(program.context)?;
+        pass_compiler(program.context)?;
         program.build(&options)
     })
 }
@@ -768,7 +774,7 @@ pub unsafe extern "C" fn clCreateKernel(
         // SAFETY: a text of the caller's.
         let name = unsafe { CStr::from_ptr(name) }.to_str();
         let kernel = Kernel::new(program, name.map_err(|_| INVALID_VALUE)?)?;
-        pass_watched(kernel.context)?;
+        pass(kernel.context)?;
         Ok(add(kernel))
     };
     // SAFETY: the caller's place, or NULL.
@@ -786,7 +792,7 @@ pub unsafe extern "C" fn clSetKernelArg(
         let kernel = find::<Kernel>(kernel)?;
         // One of a launch's calls, as there would be few others among the faults.
         if index == 0 {
-            pass_watched(kernel.context)?;
+            pass(kernel.context)?;
         }
         let value = match value.is_null() {
             true => vec![0; size],

@@ -82,20 +82,34 @@ impl Faults {
     }
 }
 
-/// Passes a call to the context of that handle, or lets it fail.
+/// Passes a call to the context of that handle, or lets it fail or hang.
 ///
 /// # Errors
 /// The status of a fault, and of each call to a context that is lost.
 pub fn pass(context: Ptr) -> Called<()> {
-    of_call(context, false)
+    of_call(context, true)
 }
 
-/// The same for a call of threads that somebody watches: it may hang as well.
+/// The same for a compiler's call. It does not hang, as compilers have ten times as long.
 ///
 /// # Errors
 /// Those of [`pass`].
-pub fn pass_watched(context: Ptr) -> Called<()> {
-    of_call(context, true)
+pub fn pass_compiler(context: Ptr) -> Called<()> {
+    of_call(context, false)
+}
+
+/// Passes a call that releases memory, which may hang and never fails.
+pub fn pass_release() {
+    let mut guard = faults();
+    let hangs = |faults: &mut Faults| faults.strikes() && faults.random.below(HANGS) == 0;
+    if let Some(faults) = guard.as_mut().filter(|faults| faults.one_in > 0)
+        && hangs(faults)
+    {
+        faults.hangs += 1;
+        let begun = faults.begun;
+        drop(guard);
+        hang(begun);
+    }
 }
 
 fn of_call(context: Ptr, may_hang: bool) -> Called<()> {
@@ -133,8 +147,8 @@ enum Fault {
     Hang,
 }
 
-/// Returns `work`, or what becomes of it instead. It hangs only if it `may_hang`.
-pub fn of_command(work: Work, may_hang: bool) -> Work {
+/// Returns `work`, or what becomes of it instead.
+pub fn of_command(work: Work) -> Work {
     let mut faults = faults();
     let Some(drawn) = faults.as_mut() else {
         return work;
@@ -143,7 +157,7 @@ pub fn of_command(work: Work, may_hang: bool) -> Work {
         return work;
     }
     let fault = match drawn.random.below(HANGS) {
-        0 if may_hang => Fault::Hang,
+        0 => Fault::Hang,
         n if n % 2 == 0 => Fault::Before,
         _ => Fault::After,
     };

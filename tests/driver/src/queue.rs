@@ -228,8 +228,7 @@ impl Queue {
         // What only marks a place does nothing that could fail.
         let work = match kind {
             MARKER => work,
-            // Threads of the runtime map memory, and nothing watches them yet.
-            _ => faults::of_command(work, kind != MAP && kind != UNMAP),
+            _ => faults::of_command(work),
         };
         let command = Command {
             work,
