@@ -10,20 +10,20 @@
 #                                                              └▶ PoCL, for many seeds
 #
 # Each of WORDS is what HORTON_DRIVER says in one round (tests/driver/src/lib.rs): the chip, whose
-# driver it passes for, and a seed by which waves take turns and commands are late. Without
-# arguments: all chips. HORTON_TEST_SMALL=1 takes one with waves of 64 and one with waves of 32, and
-# fewer tests. Seeds are simulated in either case. Exit status 77: the compilers cannot be installed
-# here, and why.
+# driver it passes for, a seed by which waves take turns and commands are late, and whether races
+# are looked for. Without arguments: all chips. HORTON_TEST_SMALL=1 takes one with waves of 64 and
+# one with waves of 32, and fewer tests. Seeds are simulated in either case. Exit status 77: the
+# compilers cannot be installed here, and why.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt.sh
 
 rounds=("$@")
 if [ $# = 0 ] && [ -n "${HORTON_TEST_SMALL:-}" ]; then
-    rounds=('gfx90a mixed seed=1' 'gfx1100 rusticl mixed seed=2')
+    rounds=('gfx90a mixed seed=1 races' 'gfx1100 rusticl mixed seed=2')
 elif [ $# = 0 ]; then
     for chip in gfx90a gfx942 gfx1100; do
-        rounds+=("$chip" "$chip mixed seed=1" "$chip rusticl mixed seed=2")
+        rounds+=("$chip" "$chip mixed seed=1 races" "$chip rusticl mixed seed=2")
     done
 fi
 
@@ -118,6 +118,7 @@ tests() {
     done
     "$1" --test-threads=2 "${@:2}"
 }
+cargo test --package horton-driver --test races
 joins=$(built --test joins)
 tables=$(built --package horton-tables --test tables)
 # Tables of joins; tables that need 64-bit atomics, which rusticl has not; joins.

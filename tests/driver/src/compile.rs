@@ -22,6 +22,13 @@ const RUNTIME: &str = include_str!("runtime.cl");
 const LIBCLC: &str = "/usr/lib/clc/amdgcn--amdhsa.bc";
 const COMPILER: &str = "clang-19";
 
+/// For programs and the functions of `runtime.cl`.
+const FLAGS: &str = "-target amdgcn-amd-amdhsa -nogpulib -O3 \
+    -mcode-object-version=5 -Wno-unused-command-line-argument -Xclang -finclude-default-header";
+
+/// What is wrong with an instruction is told by its line of the program.
+const LINES: &str = "-gline-tables-only -fdebug-compilation-dir=cl";
+
 /// Returns the code object of a program, and what the compiler said if there is none.
 ///
 /// # Errors
@@ -32,7 +39,7 @@ pub fn compile(source: &str, options: &str) -> Result<Vec<u8>, String> {
     std::fs::create_dir_all(&settings.cache).map_err(failed)?;
     let runtime = runtime(settings)?;
     let (target, driver) = (settings.target.name(), settings.driver);
-    let name = name_of((source, options, RUNTIME, format!("{driver:?}")));
+    let name = name_of((source, options, RUNTIME, (FLAGS, LINES), driver));
     let object = settings.cache.join(format!("{name}.{target}.co"));
     if let Ok(known) = std::fs::read(&object) {
         return Ok(known);
@@ -53,6 +60,7 @@ pub fn compile(source: &str, options: &str) -> Result<Vec<u8>, String> {
         ]);
     }
     common(&mut command, settings);
+    command.args(LINES.split_whitespace());
     command.args(["-mllvm", "-amdgpu-internalize-symbols", "-fuse-ld=lld"]);
     for library in [runtime.as_path(), Path::new(LIBCLC)] {
         command.args(["-Xclang", "-mlink-builtin-bitcode", "-Xclang"]);
@@ -65,7 +73,7 @@ pub fn compile(source: &str, options: &str) -> Result<Vec<u8>, String> {
 
 /// Returns what the functions of `runtime.cl` are compiled to.
 fn runtime(settings: &Settings) -> Result<PathBuf, String> {
-    let name = name_of((RUNTIME, settings.target.name()));
+    let name = name_of((RUNTIME, FLAGS, settings.target.name()));
     let compiled = settings.cache.join(format!("{name}.bc"));
     if !compiled.exists() {
         let source = settings.cache.join(format!("{name}.cl"));
@@ -81,14 +89,8 @@ fn runtime(settings: &Settings) -> Result<PathBuf, String> {
 }
 
 fn common(command: &mut Command, settings: &Settings) {
-    command
-        .args(["-target", "amdgcn-amd-amdhsa", "-nogpulib", "-O3"])
-        .arg(format!("-mcpu={}", settings.target.name()))
-        .args([
-            "-mcode-object-version=5",
-            "-Wno-unused-command-line-argument",
-        ])
-        .args(["-Xclang", "-finclude-default-header"]);
+    command.args(FLAGS.split_whitespace());
+    command.arg(format!("-mcpu={}", settings.target.name()));
 }
 
 /// Runs a compiler that writes `result`, which is there whole or not at all.

@@ -20,7 +20,7 @@ use std::process::{self, Command};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::isa;
+use crate::isa::{self, Access};
 use crate::target::Target;
 
 const FLAGS: &str = "-O1 -fwrapv -fno-strict-aliasing -Wno-everything -fPIC -shared";
@@ -33,12 +33,22 @@ type Function = unsafe extern "C" fn(*mut u32, *mut u32, *mut c_void, *mut u8, *
 pub(crate) struct Entry {
     pub function: Option<Function>,
     pub is_barrier: bool,
+    pub access: Option<Access>,
 }
 
 /// Global memory from an address up to another.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Range(pub u64, pub u64);
+
+/// Bytes that a lane touched.
+#[repr(C)]
+pub(crate) struct Touch {
+    /// Of local memory, the offset.
+    pub address: u64,
+    pub bytes: u32,
+    pub lane: u32,
+}
 
 /// The global `memory` of a library.
 #[repr(C)]
@@ -51,7 +61,10 @@ pub(crate) struct Memory {
     pub address: u64,
     /// The range that was found last.
     pub last: u64,
-    pub unused: u64,
+    /// Whether `touches` are noted, and how many there are.
+    pub notes: u64,
+    pub touched: u64,
+    pub touches: [Touch; 128],
 }
 
 /// The functions of a code object.
@@ -78,7 +91,11 @@ impl Functions {
     pub fn load(target: Target, object: &[u8], bytes: u64, cache: &Path) -> Result<Self, String> {
         let file = own_file(cache, "co");
         write(&file, object)?;
-        let disassembly = output(Command::new("llvm-objdump-19").arg("-d").arg(&file));
+        let disassembly = output(
+            Command::new("llvm-objdump-19")
+                .args(["-d", "-l"])
+                .arg(&file),
+        );
         let _ = fs::remove_file(file);
         let disassembly = disassembly?;
         let translated = isa::translate(target, &disassembly);
@@ -91,6 +108,7 @@ impl Functions {
             // SAFETY: the source that was compiled has a function of each number in the table.
             entry.function = Some(unsafe { functions.add(instruction.function).read() });
             entry.is_barrier = instruction.is_barrier;
+            entry.access = instruction.access;
         }
         Ok(Self {
             table,
@@ -106,13 +124,23 @@ impl Functions {
         self.table.get((offset / 4) as usize).copied()
     }
 
-    /// Returns the text of the instruction at an offset of the code.
-    pub(crate) fn text(&self, offset: u64) -> Option<&str> {
+    /// Returns the fewest bytes that an instruction moves, but no more than 4.
+    pub(crate) fn word(&self) -> u32 {
+        let accesses = self.table.iter().filter_map(|entry| entry.access);
+        accesses.map(|access| access.bytes).min().unwrap_or(4)
+    }
+
+    /// Returns the offset, the text and the source's line of the instruction there.
+    pub(crate) fn text(&self, offset: u64) -> String {
         let place = format!("// {offset:012X}:");
         let mut lines = self.disassembly.lines();
-        lines
-            .find_map(|line| line.split_once(&place))
-            .map(|(text, _)| text.trim())
+        let mut source = "?";
+        let text = lines.find_map(|line| {
+            let is_line = line.starts_with("; ") && line.contains('.');
+            source = line.get(2..).filter(|_| is_line).unwrap_or(source);
+            line.split_once(&place).map(|(text, _)| text.trim())
+        });
+        format!("{offset:#x}, {}, {source}", text.unwrap_or("?"))
     }
 }
 

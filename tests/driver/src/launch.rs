@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::code_object::{CodeObject, Kernel, Mapping, Parameter};
 use crate::functions::{Functions, Range};
+use crate::races::Race;
 use crate::target::Target;
 use crate::waves::{self, End, Tally, Work};
 
@@ -97,6 +98,8 @@ pub struct Launch<'a> {
     /// Start and end of the buffers. They must stay until the launch is over.
     pub buffers: &'a [(u64, u64)],
     pub order: Order,
+    /// Whether races between work-items are looked for.
+    pub finds_races: bool,
 }
 
 /// What a launch did.
@@ -149,6 +152,8 @@ fn run_alone(work: &Work, ranges: &[Range]) -> (Tally, End) {
         (*memory).local_bytes = work.kernel.local_bytes.into();
         (*memory).fault = 0;
         (*memory).last = 0;
+        (*memory).notes = work.launch.finds_races.into();
+        (*memory).touched = 0;
         waves::run(work)
     }
 }
@@ -163,10 +168,13 @@ fn report(work: &Work, tally: Tally, end: End) -> Result<Counts, String> {
     let remarks = remarks.iter().filter(|(count, _)| *count > 0);
     let remarks = remarks.map(|(count, what)| format!("{count} {what}"));
     let mut remarks: Vec<_> = remarks.collect();
+    let sizes = (work.launch.local, work.wave_size);
+    let race = |race: &Race| race.text(sizes, |place| work.functions.text(place.into()));
+    remarks.extend(tally.races.iter().map(race));
     if let Err((pc, why)) = end {
         let offset = pc.wrapping_sub(work.base);
-        let text = work.functions.text(offset).unwrap_or("?");
-        remarks.push(format!("stopped at {offset:#x}, {text}: {why}"));
+        let text = work.functions.text(offset);
+        remarks.push(format!("stopped at {text}: {why}"));
         return Err(remarks.join("; "));
     }
     Ok(Counts {

@@ -21,6 +21,7 @@
 //! | `pocl` | PoCL compiles and runs the kernels of a device that says it is the chip; no `rusticl` |
 //! | `rusticl` | passes for Mesa's driver: shuffles, no 64-bit atomics. Otherwise for ROCm |
 //! | `mixed` | waves take turns at random, instead of one after the other |
+//! | `races` | accesses that race are looked for (`races`), and are an error of their launch |
 //! | `seed=N` | commands run in threads of their queues, each some time after its call |
 //! | `memory=MB` | megabytes of the device's memory; 4096 if not said |
 //! | `units=N` | compute units that it says it has; 2 if not said |
@@ -44,6 +45,7 @@ pub mod objects;
 pub mod pocl;
 pub mod program;
 pub mod queue;
+mod races;
 pub mod settings;
 pub mod status;
 pub mod target;

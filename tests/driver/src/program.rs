@@ -257,6 +257,7 @@ impl KernelLaunch {
                 quantum: QUANTUM,
                 resident: RESIDENT,
             },
+            finds_races: settings.finds_races,
         };
         let began = Instant::now();
         let ended = self.code.run(&launch);

@@ -13,6 +13,8 @@ pub struct Settings {
     pub is_native: bool,
     /// Whether waves take turns at random.
     pub is_mixed: bool,
+    /// Whether races are looked for.
+    pub finds_races: bool,
     /// By which commands are late; `None` if each is done when its call returns.
     pub seed: Option<u64>,
     /// Bytes of the device.
@@ -37,6 +39,7 @@ impl Settings {
             driver: Driver::Rocm,
             is_native: false,
             is_mixed: false,
+            finds_races: false,
             seed: None,
             memory: 4 << 30,
             units: 2,
@@ -58,6 +61,7 @@ impl Settings {
                 "rocm" => self.driver = Driver::Rocm,
                 "pocl" => self.is_native = true,
                 "mixed" => self.is_mixed = true,
+                "races" => self.finds_races = true,
                 target => self.target = Target::named(target)?,
             },
             Some(("seed", seed)) => self.seed = Some(seed.parse().ok()?),

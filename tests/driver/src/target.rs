@@ -44,7 +44,7 @@ impl Target {
 }
 
 /// The driver that the library passes for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Driver {
     /// AMD's own: OpenCL 2.0, 64-bit atomics, no shuffles.
     Rocm,

@@ -15,8 +15,9 @@
 use std::ptr::null_mut;
 
 use crate::code_object::{Kernel, Mapping};
-use crate::functions::{Entry, Functions};
+use crate::functions::{Entry, Functions, Touch};
 use crate::launch::{Launch, Order};
+use crate::races::{Mark, Race, Races};
 
 /// Scalar registers: null (m0 on CDNA), EXEC, the program counter, a work-item's private bytes.
 const NULL: usize = 124;
@@ -61,6 +62,16 @@ pub(crate) struct Tally {
     pub split_barriers: u64,
     /// Met after a wave had ended.
     pub ended_early: u64,
+    /// What groups did from their start or a barrier to the next one.
+    pub intervals: u32,
+    pub races: Vec<Race>,
+}
+
+impl Tally {
+    fn next_interval(&mut self) -> u32 {
+        self.intervals += 1;
+        self.intervals
+    }
 }
 
 /// The end of a launch: an error is the program counter where it stopped, and why.
@@ -77,10 +88,12 @@ pub(crate) unsafe fn run(work: &Work) -> (Tally, End) {
         work,
         groups: Vec::new(),
         started: 0,
+        races: None,
         random: order.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
         tally: Tally::default(),
     };
     let end = running.run(order);
+    running.tally.races = running.races.map_or_else(Vec::new, |races| races.found);
     (running.tally, end)
 }
 
@@ -91,6 +104,8 @@ struct Running<'a> {
     groups: Vec<Group>,
     started: u32,
     random: u64,
+    /// If they are looked for.
+    races: Option<Races>,
     tally: Tally,
 }
 
@@ -102,6 +117,7 @@ impl Running<'_> {
         let groups = (0..resident).map(|_| Group::new(self.work));
         let groups = groups.collect::<Result<_, _>>();
         self.groups = groups.map_err(|why| (self.work.base, why))?;
+        self.races = self.work.races(resident);
         while self.start_groups()? {
             let start = self.below(order, resident);
             let slot = first_from(start, &self.groups, |group| group.left > 0);
@@ -131,10 +147,15 @@ impl Running<'_> {
 
     /// Starts groups in the free slots. Returns whether there is one that runs.
     fn start_groups(&mut self) -> Result<bool, (u64, String)> {
-        for group in self.groups.iter_mut().filter(|group| group.left == 0) {
+        let free = self.groups.iter_mut().enumerate();
+        for (slot, group) in free.filter(|(_, group)| group.left == 0) {
             if self.started < self.work.launch.groups {
                 let started = group.start(self.work, self.started);
                 started.map_err(|why| (self.work.base, why))?;
+                group.interval = self.tally.next_interval();
+                if let Some(races) = &mut self.races {
+                    races.start_group(slot);
+                }
                 self.started += 1;
             }
         }
@@ -154,6 +175,12 @@ impl Running<'_> {
             }
             let entry = self.work.execute(pc, wave, &group.local);
             let entry = entry.map_err(|why| (pc, why))?;
+            if let Some(races) = &mut self.races {
+                let touches = self.work.take_touches();
+                let place = pc.wrapping_sub(self.work.base) as u32;
+                let first = Mark::new(group.interval, wave.first, place);
+                races.look(slot, entry.access, first, touches);
+            }
             self.tally.instructions += 1;
             if self.tally.instructions > INSTRUCTIONS_MAX {
                 return Err((pc, format!("more than {INSTRUCTIONS_MAX} instructions")));
@@ -178,6 +205,24 @@ fn first_from<T>(start: usize, items: &[T], is_fine: impl Fn(&T) -> bool) -> usi
 }
 
 impl Work<'_> {
+    /// Returns the races of the launch, none yet, if they are looked for.
+    fn races(&self, resident: u32) -> Option<Races> {
+        let sizes = (self.launch.local, self.wave_size);
+        let local = (resident, self.kernel.local_bytes);
+        let races = || Races::new(self.launch.buffers, sizes, local, self.functions.word());
+        self.launch.finds_races.then(races)
+    }
+
+    /// Returns what the instructions touched that were run since the last call.
+    fn take_touches(&self) -> &[Touch] {
+        let mut memory = self.functions.memory;
+        // SAFETY: no other thread touches it, as `run` demands, and no instruction runs while the
+        // touches are looked at.
+        let memory = unsafe { memory.as_mut() };
+        let touched = std::mem::take(&mut memory.touched);
+        &memory.touches[..touched as usize]
+    }
+
     /// Runs the instruction at `pc`.
     fn execute(&self, pc: u64, wave: &mut Wave, local: &Mapping) -> Result<Entry, String> {
         let entry = self.functions.entry(pc.wrapping_sub(self.base));
@@ -219,6 +264,8 @@ struct Group {
     local: Mapping,
     /// Waves that have not ended.
     left: usize,
+    /// What it does until its next barrier.
+    interval: u32,
 }
 
 impl Group {
@@ -229,6 +276,7 @@ impl Group {
             waves,
             local: Mapping::new(SLOT_BYTES)?,
             left: 0,
+            interval: 0,
         })
     }
 
@@ -260,6 +308,7 @@ impl Group {
             return;
         }
         tally.barriers += 1;
+        self.interval = tally.next_interval();
         tally.split_barriers += u64::from(is_split);
         tally.ended_early += u64::from(self.left < self.waves.len());
         let waiting = self.waves.iter_mut().filter(|wave| place(wave).is_some());
@@ -281,6 +330,8 @@ struct Wave {
     /// The other half of CDNA's vector registers. RDNA has none.
     accumulators: Vec<u32>,
     private: Vec<u8>,
+    /// The number of its first work-item in the launch.
+    first: u32,
     /// The work-items that it began with.
     exec: u64,
     state: State,
@@ -294,6 +345,7 @@ impl Wave {
             vectors: vec![0; VECTORS * lanes],
             accumulators: vec![0; if lanes == 64 { VECTORS * lanes } else { 0 }],
             private: vec![0; (work.kernel.private_bytes as usize + 64) * lanes],
+            first: 0,
             exec: 0,
             state: State::Ended,
         }
@@ -312,6 +364,7 @@ impl Wave {
         self.scalars[work.user.len()] = group;
         self.scalars[NULL] = 0;
         self.scalars[PRIVATE_BYTES] = work.kernel.private_bytes;
+        self.first = group * work.launch.local + first;
         let lanes = (work.launch.local - first).min(work.wave_size);
         self.exec = u64::MAX >> (64 - lanes);
         self.set_pair(EXEC, self.exec);

@@ -24,7 +24,7 @@ pub fn local(assembly: &Assembly, operation: &str) -> Result {
         None => operation.replacen("write", "store", 1),
     };
     if moves(&operation) {
-        return moved(assembly, &operation, "lds(L, V32($v@a) + $o, @2)");
+        return moved(assembly, &operation, "lds(L, V32($v@a) + $o, @2, l)");
     }
     match operation.split_once("_rtn") {
         Some((kind, bits)) => find("local_rtn", &format!("{kind}{bits}"), assembly),
@@ -35,7 +35,7 @@ pub fn local(assembly: &Assembly, operation: &str) -> Result {
 /// Returns the C of `operation`, the name without `global_` or `flat_`.
 pub fn global(assembly: &Assembly, operation: &str) -> Result {
     let Some(kind) = operation.strip_prefix("atomic_") else {
-        return moved(assembly, operation, "at($A@a, @2)");
+        return moved(assembly, operation, "at($A@a, @2, l)");
     };
     let kind = match kind.strip_suffix("_x2") {
         Some(kind) => format!("{kind}_b64"),

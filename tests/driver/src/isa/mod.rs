@@ -15,6 +15,7 @@
 //!
 //! Source: AMD Instinct MI200 and MI300 ISA, and RDNA3 ISA.
 
+mod access;
 mod memory;
 mod operand;
 mod table;
@@ -22,6 +23,7 @@ mod vector;
 
 use std::collections::HashMap;
 
+pub use self::access::{Access, Kind};
 use self::operand::{Assembly, Result, Unknown};
 use crate::target::Target;
 
@@ -44,6 +46,8 @@ pub struct Instruction {
     pub function: usize,
     /// Whether it waits for the other waves of the work-group.
     pub is_barrier: bool,
+    /// What it does with memory that work-items share.
+    pub access: Option<Access>,
 }
 
 /// Translates the disassembly (what llvm-objdump -d printed) of a code object for `target`.
@@ -66,6 +70,7 @@ pub fn translate(target: Target, disassembly: &str) -> Translated {
             address,
             function,
             is_barrier: text.split_whitespace().next() == Some("s_barrier"),
+            access: Access::of(text),
         }));
     }
     Translated {
@@ -145,7 +150,7 @@ mod tests {
             ),
             (
                 "global_store_dwordx2 v0, v[2:3], s[4:5] offset:-8 glc",
-                "const u64 E = EXEC; LANES { u8 *p_ = at((S64(4) + V32(0) + (i64)-8), 8); \
+                "const u64 E = EXEC; LANES { u8 *p_ = at((S64(4) + V32(0) + (i64)-8), 8, l); \
                  const u32 r_[2] = { V32(2), V32(3) }; memcpy(p_, r_, 8); }",
             ),
         ];

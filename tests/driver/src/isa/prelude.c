@@ -24,9 +24,18 @@ typedef uint8_t u8;
 typedef int8_t i8;
 typedef float f32;
 
-/* The caller sorts the ranges, which do not overlap. A fault is 1 global, 2 local, 3 private. */
+/* The caller sorts the ranges, which do not overlap. A fault is 1 global, 2 local, 3 private. If the
+ * caller asks for it, what an instruction touches of memory that lanes share is noted: two places a
+ * lane at most. The caller takes the notes away.
+ */
 typedef struct { u64 from, to; } Range;
-typedef struct { u64 n; const Range *ranges; u64 lds, fault, address, last, scratch; } Memory;
+typedef struct { u64 address; u32 bytes, lane; } Touch;
+typedef struct {
+  u64 n;
+  const Range *ranges;
+  u64 lds, fault, address, last, notes, touched;
+  Touch touches[128];
+} Memory;
 Memory memory;
 
 /* The head of a function, and the step to an instruction that lies `n` bytes further on. */
@@ -50,6 +59,7 @@ Memory memory;
 
 /* A mask has a bit for each lane. E is a copy of EXEC: an instruction may change EXEC itself. */
 #define LANES for (u32 l = 0; l < W; ++l) if (E >> l & 1)
+#define FIRST (EXEC ? (u32)__builtin_ctzll(EXEC) : 0)
 #if W == 64
 #define EXEC S64(126)
 #define VCC S64(106)
@@ -69,7 +79,11 @@ static u8 *fault(u64 kind, u64 address) {
 }
 /* Global memory. The range that held the last access is tried first. */
 static int holds(const Range *range, u64 a, u32 n) { return a >= range->from && a + n <= range->to; }
-static u8 *at(u64 a, u32 n) {
+static void note(u64 a, u32 n, u32 l) {
+  if (memory.notes) memory.touches[memory.touched++] = (Touch){ a, n, l };
+}
+static u8 *at(u64 a, u32 n, u32 l) {
+  note(a, n, l);
   if (memory.last < memory.n && holds(&memory.ranges[memory.last], a, n)) return (u8 *)a;
   u64 lo = 0, hi = memory.n;
   while (lo < hi) {
@@ -81,7 +95,10 @@ static u8 *at(u64 a, u32 n) {
   memory.last = lo - 1;
   return (u8 *)a;
 }
-static u8 *lds(u8 *L, u32 a, u32 n) { return (u64)a + n <= memory.lds ? L + a : fault(2, a); }
+static u8 *lds(u8 *L, u32 a, u32 n, u32 l) {
+  note(a, n, l);
+  return (u64)a + n <= memory.lds ? L + a : fault(2, a);
+}
 static u8 *priv(u8 *X, u32 stride, u32 l, u64 a, u32 n) {
   return a + n <= stride ? X + (u64)l * stride + a : fault(3, a);
 }
