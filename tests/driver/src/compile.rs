@@ -6,25 +6,25 @@
 //! ```
 //!
 //! ROCm's device library is not to be had alone, and libclc has another idea of where a work-item's
-//! number is. So what depends on the device is in `runtime.cl`. What was compiled stays in a
-//! folder, under a name made of all that it depends on.
+//! number is. So what depends on the device is in `runtime.cl`.
 
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::settings::{Settings, settings};
 use crate::target::Driver;
+use crate::tools::{made, name_of, output, written};
 
 const RUNTIME: &str = include_str!("runtime.cl");
 const LIBCLC: &str = "/usr/lib/clc/amdgcn--amdhsa.bc";
-const COMPILER: &str = "clang-19";
 
 /// For programs and the functions of `runtime.cl`.
 const FLAGS: &str = "-target amdgcn-amd-amdhsa -nogpulib -O3 \
     -mcode-object-version=5 -Wno-unused-command-line-argument -Xclang -finclude-default-header";
+
+/// Of Mesa's driver: it has no 64-bit atomics, but shuffles.
+const RUSTICL: &str = "-Xclang -cl-ext=-cl_khr_int64_base_atomics,-cl_khr_int64_extended_atomics \
+    -Dcl_khr_subgroup_shuffle=1 -D__opencl_c_subgroups=1";
 
 /// What is wrong with an instruction is told by its line of the program.
 const LINES: &str = "-gline-tables-only -fdebug-compilation-dir=cl";
@@ -35,91 +35,46 @@ const LINES: &str = "-gline-tables-only -fdebug-compilation-dir=cl";
 /// The compiler's messages, or why it could not be run.
 pub fn compile(source: &str, options: &str) -> Result<Vec<u8>, String> {
     let settings = settings();
-    let failed = |error: io::Error| format!("{COMPILER}: {error}");
-    std::fs::create_dir_all(&settings.cache).map_err(failed)?;
-    let runtime = runtime(settings)?;
     let (target, driver) = (settings.target.name(), settings.driver);
     let name = name_of((source, options, RUNTIME, (FLAGS, LINES), driver));
-    let object = settings.cache.join(format!("{name}.{target}.co"));
-    if let Ok(known) = std::fs::read(&object) {
-        return Ok(known);
-    }
-    let file = settings.cache.join(format!("{name}.cl"));
-    write(&file, source.as_bytes()).map_err(failed)?;
-    let mut command = Command::new(COMPILER);
-    command.args(["-x", "cl"]).args(options.split_whitespace());
-    if !options.contains("-cl-std=") {
-        command.arg("-cl-std=CL1.2");
-    }
-    if driver == Driver::Rusticl {
-        command.args([
-            "-Xclang",
-            "-cl-ext=-cl_khr_int64_base_atomics,-cl_khr_int64_extended_atomics",
-            "-Dcl_khr_subgroup_shuffle=1",
-            "-D__opencl_c_subgroups=1",
-        ]);
-    }
-    common(&mut command, settings);
-    command.args(LINES.split_whitespace());
-    command.args(["-mllvm", "-amdgpu-internalize-symbols", "-fuse-ld=lld"]);
-    for library in [runtime.as_path(), Path::new(LIBCLC)] {
-        command.args(["-Xclang", "-mlink-builtin-bitcode", "-Xclang"]);
-        command.arg(library);
-    }
-    command.arg(&file);
-    run(command, &object)?;
-    std::fs::read(&object).map_err(failed)
+    let name = settings.cache.join(name);
+    let object = made(name.with_extension(format!("{target}.co")), |to| {
+        let file = written(name.with_extension("cl"), source.as_bytes())?;
+        let mut clang = clang(settings);
+        clang.args(options.split_whitespace());
+        if !options.contains("-cl-std=") {
+            clang.arg("-cl-std=CL1.2");
+        }
+        if driver == Driver::Rusticl {
+            clang.args(RUSTICL.split_whitespace());
+        }
+        clang.args(LINES.split_whitespace());
+        clang.args(["-mllvm", "-amdgpu-internalize-symbols", "-fuse-ld=lld"]);
+        for library in [runtime(settings)?.as_path(), Path::new(LIBCLC)] {
+            clang.args(["-Xclang", "-mlink-builtin-bitcode", "-Xclang"]);
+            clang.arg(library);
+        }
+        output(clang.arg(file).arg("-o").arg(to)).map(drop)
+    })?;
+    std::fs::read(&object).map_err(|error| format!("{}: {error}", object.display()))
 }
 
 /// Returns what the functions of `runtime.cl` are compiled to.
 fn runtime(settings: &Settings) -> Result<PathBuf, String> {
     let name = name_of((RUNTIME, FLAGS, settings.target.name()));
-    let compiled = settings.cache.join(format!("{name}.bc"));
-    if !compiled.exists() {
-        let source = settings.cache.join(format!("{name}.cl"));
-        write(&source, RUNTIME.as_bytes()).map_err(|error| error.to_string())?;
-        let mut command = Command::new(COMPILER);
-        command.args(["-x", "cl", "-cl-std=CL2.0"]);
-        common(&mut command, settings);
-        command.args(["-fno-builtin", "-emit-llvm", "-c"]);
-        command.arg(&source);
-        run(command, &compiled)?;
-    }
-    Ok(compiled)
+    let name = settings.cache.join(name);
+    made(name.with_extension("bc"), |to| {
+        let file = written(name.with_extension("cl"), RUNTIME.as_bytes())?;
+        let mut clang = clang(settings);
+        clang.args(["-cl-std=CL2.0", "-fno-builtin", "-emit-llvm", "-c"]);
+        output(clang.arg(file).arg("-o").arg(to)).map(drop)
+    })
 }
 
-fn common(command: &mut Command, settings: &Settings) {
-    command.args(FLAGS.split_whitespace());
-    command.arg(format!("-mcpu={}", settings.target.name()));
-}
-
-/// Runs a compiler that writes `result`, which is there whole or not at all.
-fn run(mut command: Command, result: &Path) -> Result<(), String> {
-    let begun = unfinished(result);
-    let output = command.arg("-o").arg(&begun).output();
-    let output = output.map_err(|error| format!("{COMPILER}: {error}"))?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-    }
-    std::fs::rename(&begun, result).map_err(|error| error.to_string())
-}
-
-/// Writes a file that is there whole or not at all.
-fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let begun = unfinished(file);
-    std::fs::write(&begun, bytes)?;
-    std::fs::rename(&begun, file)
-}
-
-/// Returns the name of a file that becomes `file`: threads and processes may write it at a time.
-fn unfinished(file: &Path) -> PathBuf {
-    let thread = std::thread::current().id();
-    let process = std::process::id();
-    file.with_added_extension(format!("{process}.{thread:?}"))
-}
-
-fn name_of(parts: impl Hash) -> String {
-    let mut hasher = DefaultHasher::new();
-    parts.hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
+/// Returns the compiler, for the chip.
+fn clang(settings: &Settings) -> Command {
+    let mut clang = Command::new("clang-19");
+    clang.args(["-x", "cl"]).args(FLAGS.split_whitespace());
+    clang.arg(format!("-mcpu={}", settings.target.name()));
+    clang
 }

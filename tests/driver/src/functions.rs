@@ -12,16 +12,14 @@
 //! decode each instruction each time.
 
 use std::ffi::{CStr, CString, c_void};
-use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{self, Command};
+use std::process::Command;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::isa::{self, Access};
 use crate::target::Target;
+use crate::tools::{made, name_of, output, written};
 
 const FLAGS: &str = "-O1 -fwrapv -fno-strict-aliasing -Wno-everything -fPIC -shared";
 
@@ -89,15 +87,8 @@ impl Functions {
     /// # Errors
     /// If LLVM's tools are missing or fail, or if the library cannot be opened.
     pub fn load(target: Target, object: &[u8], bytes: u64, cache: &Path) -> Result<Self, String> {
-        let file = own_file(cache, "co");
-        write(&file, object)?;
-        let disassembly = output(
-            Command::new("llvm-objdump-19")
-                .args(["-d", "-l"])
-                .arg(&file),
-        );
-        let _ = fs::remove_file(file);
-        let disassembly = disassembly?;
+        let file = written(cache.join(name_of(object)).with_extension("elf"), object)?;
+        let disassembly = output(Command::new("llvm-objdump-19").args(["-d", "-l"]).arg(file))?;
         let translated = isa::translate(target, &disassembly);
         let library = Library::open(&compile(target, &translated.source, cache)?)?;
         let functions = library.symbol(c"functions")?.cast();
@@ -144,49 +135,16 @@ impl Functions {
     }
 }
 
-/// Returns a file in `cache` that nobody else writes.
-fn own_file(cache: &Path, extension: &str) -> PathBuf {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    cache.join(format!("{}.{number}.{extension}", process::id()))
-}
-
-/// Writes a file, and makes its folder.
-fn write(file: &Path, content: &[u8]) -> Result<(), String> {
-    let made = file.parent().map_or(Ok(()), fs::create_dir_all);
-    let written = made.and_then(|()| fs::write(file, content));
-    written.map_err(|error| format!("{}: {error}", file.display()))
-}
-
-/// Returns the library of that source. A rename puts it there, as others may make it just now.
+/// Returns the library of that source.
 fn compile(target: Target, source: &str, cache: &Path) -> Result<PathBuf, String> {
-    let mut hasher = DefaultHasher::new();
-    (FLAGS, target, source).hash(&mut hasher);
-    let library = cache.join(format!("{:016x}.so", hasher.finish()));
-    if library.exists() {
-        return Ok(library);
-    }
-    let (own_source, own_library) = (own_file(cache, "c"), own_file(cache, "so"));
-    write(&own_source, source.as_bytes())?;
-    let mut clang = Command::new("clang-19");
+    let name = cache.join(name_of((FLAGS, target, source)));
+    let file = written(name.with_extension("c"), source.as_bytes())?;
     let wave = format!("-DW={}", target.wave_size());
-    clang.args(FLAGS.split(' ')).arg(wave).arg("-o");
-    output(clang.args([&own_library, &own_source]).arg("-lm"))?;
-    let renamed = fs::rename(own_library, &library);
-    renamed.map_err(|error| format!("{}: {error}", library.display()))?;
-    let _ = fs::rename(own_source, library.with_extension("c"));
-    Ok(library)
-}
-
-/// Returns what a tool prints.
-fn output(command: &mut Command) -> Result<String, String> {
-    let tool = command.get_program().to_owned();
-    let wrong = |what: &dyn std::fmt::Display| format!("{}: {what}", tool.display());
-    let output = command.output().map_err(|error| wrong(&error))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(wrong(&String::from_utf8_lossy(&output.stderr))),
-    }
+    made(name.with_extension("so"), |to| {
+        let mut clang = Command::new("clang-19");
+        clang.args(FLAGS.split(' ')).arg(wave).arg(file);
+        output(clang.arg("-o").arg(to).arg("-lm")).map(drop)
+    })
 }
 
 /// A library that is loaded.

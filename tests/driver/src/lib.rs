@@ -49,4 +49,5 @@ mod races;
 pub mod settings;
 pub mod status;
 pub mod target;
+mod tools;
 pub mod waves;

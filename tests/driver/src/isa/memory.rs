@@ -26,10 +26,15 @@ pub fn local(assembly: &Assembly, operation: &str) -> Result {
     if moves(&operation) {
         return moved(assembly, &operation, "lds(L, V32($v@a) + $o, @2, l)");
     }
-    match operation.split_once("_rtn") {
-        Some((kind, bits)) => find("local_rtn", &format!("{kind}{bits}"), assembly),
-        None => find("local", &operation, assembly),
+    let (operation, returns) = match operation.split_once("_rtn") {
+        Some((kind, bits)) => (format!("{kind}{bits}"), true),
+        None => (operation, false),
+    };
+    if columns("local", &operation).is_some() {
+        return find("local", &operation, assembly);
     }
+    let pointer = "lds(L, V32($v@a) + $o, $B, l)";
+    updated(assembly, &operation, returns, [pointer, "$r@b", "$r@c"])
 }
 
 /// Returns the C of `operation`, the name without `global_` or `flat_`.
@@ -43,10 +48,9 @@ pub fn global(assembly: &Assembly, operation: &str) -> Result {
         None => format!("{kind}_b32"),
     };
     // With three operands, the base not counted, it returns what was there.
-    match assembly.count() - usize::from(base(assembly)?.is_some()) {
-        3 => find("global_rtn", &kind, assembly),
-        _ => find("global", &kind, assembly),
-    }
+    let returns = assembly.count() - usize::from(base(assembly)?.is_some()) == 3;
+    let parts = ["at($A@a, $B, l)", "V$n($v@b)", "V$n($x@b)"];
+    updated(assembly, &kind, returns, parts)
 }
 
 /// Private memory by `scratch_` instructions.
@@ -83,6 +87,28 @@ fn moved(assembly: &Assembly, operation: &str, pointer: &str) -> Result {
     };
     let replaced = [("@p", pointer), ("@d", data), ("@a", address)];
     find_with(direction, what, assembly, &replaced)
+}
+
+/// Returns the C of an atomic instruction: a pointer, the value, and what is compared. In them @a
+/// stands for the operand with the address, @b and @c for those behind it.
+fn updated(assembly: &Assembly, operation: &str, returns: bool, parts: [&str; 3]) -> Result {
+    let [pointer, value, compared] = parts;
+    let first = usize::from(returns);
+    let [a, b, c] = [first, first + 1, first + 2].map(|operand| operand.to_string());
+    let returned = if returns { "$R0" } else { "" };
+    let parts = [
+        ("@p", pointer),
+        ("@v", value),
+        ("@k", compared),
+        ("@r", returned),
+    ];
+    let operands = [("@a", a.as_str()), ("@b", &b), ("@c", &c)];
+    find_with(
+        "atomic",
+        operation,
+        assembly,
+        &[&parts[..], &operands].concat(),
+    )
 }
 
 /// Returns the last operand, the base, which `flat_` instructions have not.
