@@ -14,6 +14,7 @@ use datafusion::prelude::SessionConfig;
 use futures::TryStreamExt;
 use horton_join::HortonJoinExec;
 use horton_test_support::joins::{Case, context_in, metric, text};
+use horton_test_support::patience::Patience;
 
 use super::cases::{OnProbe, feed};
 use super::watch::watched;
@@ -125,12 +126,15 @@ pub fn comparable(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
 }
 
 pub fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(
-            start.elapsed() < Duration::from_secs(10),
-            "{what}: not given back"
-        );
-        std::thread::sleep(Duration::from_millis(1));
+    let mut patience = Patience::default();
+    loop {
+        let second = Instant::now();
+        while second.elapsed() < Duration::from_secs(1) {
+            if holds() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!patience.is_over(), "{what}: not given back");
     }
 }
