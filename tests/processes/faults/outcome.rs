@@ -25,47 +25,40 @@ pub struct Outcome {
     pub device_errors: usize,
 }
 
-impl Outcome {
-    pub fn rows(&self) -> Vec<Vec<String>> {
-        rows(&self.partitions)
-    }
-}
-
-/// The rows that a run must return.
+/// The rows that a run of a case must return.
 pub struct Expected {
+    case: Case,
     encoded: Vec<Vec<Vec<u8>>>,
     rows: Vec<Vec<String>>,
 }
 
 impl Expected {
-    pub fn new(partitions: &[Vec<RecordBatch>]) -> Self {
+    pub fn new(case: &Case, partitions: &[Vec<RecordBatch>]) -> Self {
         Self {
-            encoded: encoded(partitions),
-            rows: rows(partitions),
+            case: case.clone(),
+            encoded: case.comparable(encoded(partitions)),
+            rows: case.comparable(rows(partitions)),
         }
     }
 
-    /// Panics with `what` if these are others. Only then are they made to texts, which takes as
-    /// long as the join.
+    /// Panics with `what` if these are others, or in another order where that is promised. Only
+    /// then are they made to texts, which takes as long as the join.
     pub fn check(&self, what: &str, partitions: &[Vec<RecordBatch>]) {
-        if encoded(partitions) != self.encoded {
-            assert_eq!(rows(partitions), self.rows, "{what}");
+        if self.case.comparable(encoded(partitions)) != self.encoded {
+            let found = self.case.comparable(rows(partitions));
+            assert_eq!(found, self.rows, "{what}");
             panic!("{what}: rows that are not equal look alike");
         }
     }
 }
 
 fn rows(partitions: &[Vec<RecordBatch>]) -> Vec<Vec<String>> {
-    comparable(partitions.iter().map(|batches| text(batches)).collect())
+    partitions.iter().map(|batches| text(batches)).collect()
 }
 
-/// The rows of each partition as bytes, in their order.
+/// The rows of each partition as bytes.
 fn encoded(partitions: &[Vec<RecordBatch>]) -> Vec<Vec<Vec<u8>>> {
-    let of_partition = |batches: &Vec<RecordBatch>| {
-        let mut rows: Vec<Vec<u8>> = batches.iter().flat_map(encoded_batch).collect();
-        rows.sort_unstable();
-        rows
-    };
+    let of_partition = |batches: &Vec<RecordBatch>| batches.iter().flat_map(encoded_batch).collect();
     partitions.iter().map(of_partition).collect()
 }
 
@@ -117,12 +110,6 @@ pub fn execute(
             },
         })
     })
-}
-
-/// Multisets: the order of rows is compared where it is promised, by the tests of join types.
-pub fn comparable(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
-    rows.iter_mut().for_each(|rows| rows.sort_unstable());
-    rows
 }
 
 pub fn eventually(what: &str, holds: impl Fn() -> bool) {

@@ -116,7 +116,8 @@ fn joins_survive_whatever_a_driver_does() {
         // Its self-test is over before anything fails.
         run(case.on_device(), case.context()).unwrap();
         let stock = run(Arc::new(case.stock()), case.context()).unwrap();
-        (name, case, Expected::new(&stock.batches))
+        let expected = Expected::new(&case, &stock.batches);
+        (name, case, expected)
     });
     let cases: Vec<_> = cases.collect();
     let mut totals = Totals::default();

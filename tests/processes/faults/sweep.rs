@@ -13,7 +13,7 @@ use horton_test_support::internals::faults::{self, Fault, Report};
 use horton_test_support::{child, test_name};
 
 use super::cases::{OnProbe, Size, all};
-use super::outcome::{comparable, context, eventually, execute, plan, pool};
+use super::outcome::{Expected, context, eventually, execute, plan, pool};
 use super::sites::functions;
 use super::watch::one_at_a_time;
 use crate::drivers::child::{WITHOUT_CACHE, driver};
@@ -162,7 +162,7 @@ impl Sweep {
     /// Learns where `case` calls OpenCL, and makes it fail there.
     fn case(&mut self, name: &str, case: &Case, cold: bool) {
         let stock = run(Arc::new(case.stock()), case.context()).unwrap();
-        let expected = comparable(stock.rows());
+        let expected = Expected::new(case, &stock.batches);
         let strikes = self.learn(name, case, &expected, cold);
         assert!(!strikes.is_empty(), "{name}");
         let (runs, start) = (self.runs, Instant::now());
@@ -194,7 +194,7 @@ impl Sweep {
     }
 
     /// Strikes at the first, middle and last use of every site in each phase.
-    fn learn(&self, name: &str, case: &Case, expected: &[Vec<String>], cold: bool) -> Vec<Strike> {
+    fn learn(&self, name: &str, case: &Case, expected: &Expected, cold: bool) -> Vec<Strike> {
         self.prepare(cold);
         let built = Arc::new(Mutex::new(BTreeMap::new()));
         let on_probe = {
@@ -206,7 +206,7 @@ impl Sweep {
         let (plan, pool) = (plan(case, &on_probe), pool());
         let outcome = execute(name, plan, context(case, &pool)).unwrap();
         let uses = faults::end().uses;
-        assert_eq!(outcome.rows(), expected, "{name}");
+        expected.check(name, &outcome.partitions);
         assert_eq!(outcome.device_errors, 0, "{name}");
         assert!(uses.keys().any(|site| site.starts_with("clEnqueueNDRange")));
         let built = built.lock().unwrap();
@@ -251,7 +251,7 @@ impl Sweep {
         &mut self,
         name: &str,
         (case, mode): (&Case, OnDeviceError),
-        expected: &[Vec<String>],
+        expected: &Expected,
         (strike, cold): (&Strike, bool),
     ) -> bool {
         self.prepare(cold);
@@ -275,7 +275,7 @@ impl Sweep {
         let failed = case.config.health.failure(device().info());
         match (outcome, mode) {
             (Ok(outcome), _) => {
-                assert_eq!(outcome.rows(), expected, "{what}");
+                expected.check(&what, &outcome.partitions);
                 assert_eq!(outcome.device_errors > 0, failed.is_some(), "{what}");
                 let spared = SPARE.iter().any(|spare| fault.site.starts_with(spare));
                 let noticed = mode == OnDeviceError::Fallback && failed.is_some();
@@ -306,11 +306,11 @@ impl Sweep {
 }
 
 /// Checks that the next join of the session runs on the host after a failure, and says so.
-fn untouched(what: &str, case: &Case, expected: &[Vec<String>]) {
+fn untouched(what: &str, case: &Case, expected: &Expected) {
     let before = faults::report();
     let plan = plan(case, &OnProbe::default());
     let outcome = execute(what, plan.clone(), context(case, &pool())).unwrap();
-    assert_eq!(outcome.rows(), expected, "{what}, again");
+    expected.check(&format!("{what}, again"), &outcome.partitions);
     let after = faults::report();
     let before_and_after = [before, after].map(asked);
     assert_eq!(

@@ -450,14 +450,10 @@ impl Case {
         let stock = run(Arc::new(self.stock()), self.context()).unwrap();
         let device = run(self.on_device(), self.context()).unwrap();
         let filtered = run(self.with_filters(), self.context()).unwrap();
-        let mut expected = stock.rows();
+        let expected = self.comparable(stock.rows());
         let (device_rows, filtered_rows) = (device.rows(), filtered.rows());
-        for (mut found, how) in [(device_rows, ""), (filtered_rows, "with filters: ")] {
-            if !self.is_ordered() {
-                expected.iter_mut().for_each(|rows| rows.sort_unstable());
-                found.iter_mut().for_each(|rows| rows.sort_unstable());
-            }
-            for (expected, found) in expected.iter().zip(&found) {
+        for (found, how) in [(device_rows, ""), (filtered_rows, "with filters: ")] {
+            for (expected, found) in expected.iter().zip(&self.comparable(found)) {
                 assert_same(expected, found, &format!("{how}{self}"));
             }
         }
@@ -469,6 +465,15 @@ impl Case {
         let probe = self.probe.batch().num_rows();
         assert!(lookups <= probe, "{lookups} lookups: {self}");
         device
+    }
+
+    /// Returns rows by partition such that equal ones are those of equal results: in their order
+    /// where that is promised, else sorted.
+    pub fn comparable<Row: Ord>(&self, mut rows: Vec<Vec<Row>>) -> Vec<Vec<Row>> {
+        if !self.is_ordered() {
+            rows.iter_mut().for_each(|rows| rows.sort_unstable());
+        }
+        rows
     }
 
     /// Returns whether `HashJoinExec` promises the order of its rows.
