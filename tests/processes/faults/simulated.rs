@@ -236,7 +236,8 @@ fn survive(
     let (used, left) = (device().budget().used(), LEFT.count());
     let mut case = case.clone();
     case.config.device_timeout = TIMEOUT;
-    case.config.on_device_error = match turn % 3 {
+    // Each case has each mode by turns, and so have the first seeds.
+    case.config.on_device_error = match (turn + number) % 3 {
         0 => OnDeviceError::Error,
         _ => OnDeviceError::Fallback,
     };
