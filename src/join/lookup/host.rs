@@ -389,6 +389,28 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_keys_that_share_a_bucket_are_in_order() {
+        let shift = u64::BITS - 10;
+        let in_bucket = (0..u32::MAX).filter(|key| bucket(u64::from(*key), shift) == 3);
+        let some: Vec<u32> = in_bucket.take(3).collect();
+        // In no order that a sort would find.
+        let drawn = |row: u32| some[(row.wrapping_mul(0x9e37_79b9) >> 16) as usize % 3];
+        let keys: Vec<u32> = (0..1000).map(drawn).collect();
+        let part = NormalizedKeys {
+            first_row: 0,
+            keys: keys.clone(),
+            words: 1,
+            rows: None,
+        };
+        let table = HostTable::build(&[part], 1);
+        for key in some {
+            let rows = table.rows(&table.lookup(u64::from(key))).map(|row| row.0);
+            let expected = (0..1000).filter(|row| keys[*row as usize] == key);
+            assert!(rows.eq(expected));
+        }
+    }
+
+    #[test]
     fn both_words_of_a_key_count() {
         let part = NormalizedKeys {
             first_row: 5,
