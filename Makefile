@@ -200,6 +200,11 @@ WORDS ?= gfx90a pocl
 simulate: ## joins on a GPU that is not there, whose calls and commands fail, late or never, by a seed: SEEDS=1000 SEED=1 TIMES=1 WORDS=gfx90a
 	scripts/amd.sh simulate $(call GIVEN_OR,SEED,1) $(call GIVEN_OR,SEEDS,1000) $(SECONDS_MOST) '$(WORDS)'
 
+# FAULTS="7 12" are some of them. The table is in target/planted/table.md.
+.PHONY: planted
+planted: ## which tests find which of the faults of tests/planted, each switched on in its turn (hours): FAULTS="7 12"
+	$(ON_POCL) scripts/planted.sh $(call GIVEN_OR,FAULTS,)
+
 .PHONY: portability
 portability: ## compile the kernels for AMD and Intel GPUs, which need not be there
 	scripts/portability.sh
