@@ -58,7 +58,8 @@ fn rows(partitions: &[Vec<RecordBatch>]) -> Vec<Vec<String>> {
 
 /// The rows of each partition as bytes.
 fn encoded(partitions: &[Vec<RecordBatch>]) -> Vec<Vec<Vec<u8>>> {
-    let of_partition = |batches: &Vec<RecordBatch>| batches.iter().flat_map(encoded_batch).collect();
+    let of_partition =
+        |batches: &Vec<RecordBatch>| batches.iter().flat_map(encoded_batch).collect();
     partitions.iter().map(of_partition).collect()
 }
 

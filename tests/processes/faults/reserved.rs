@@ -7,7 +7,7 @@ use horton_join::Health;
 use horton_test_support::internals::faults::{self, Fault};
 use horton_test_support::joins::{Case, device, run};
 
-use super::cases::all;
+use super::cases::{Size, all};
 use super::outcome::{context, execute, plan, pool};
 use super::watch::one_at_a_time;
 
@@ -21,7 +21,7 @@ fn reserved(case: &Case) -> (usize, usize) {
     };
     let on_probe = Arc::new(Mutex::new(Some(Box::new(note) as Box<dyn FnOnce() + Send>)));
     let plan = plan(case, &on_probe);
-    let outcome = execute("reserved", case, plan, context(case, &pool)).unwrap();
+    let outcome = execute("reserved", plan, context(case, &pool)).unwrap();
     (seen.load(Ordering::Relaxed), outcome.device_errors)
 }
 
@@ -29,7 +29,7 @@ fn reserved(case: &Case) -> (usize, usize) {
 fn a_table_that_failed_is_reserved_no_longer() {
     let _guard = one_at_a_time();
     for name in ["left, unique", "strings, many pairs"] {
-        let mut cases = all().into_iter();
+        let mut cases = all(Size::Full).into_iter();
         let (_, mut case) = cases.find(|(of, _)| *of == name).unwrap();
         case.config.health = Health::default();
         // Its self-test is over before anything fails, and no memory of it is left in a pool.
