@@ -37,6 +37,7 @@ mod output_batches;
 mod parallel;
 mod plan;
 mod plan_nodes;
+mod sample;
 mod scan;
 mod session;
 
