@@ -8,8 +8,8 @@
 //! values has p = 1 / N. So 1 / p stands for the number of values where some are more frequent than
 //! others, too: that is what a join makes pairs of. A sample of n rows has n (n - 1) / 2 pairs, and
 //! p is the share of the equal ones among them. Chance is kept out: two standard deviations fewer
-//! are taken, so that a few equal pairs count for nothing. Of R rows a few times √R are in the sample,
-//! so that the number of its equal pairs does not depend on R.
+//! are taken, so that a few equal pairs count for nothing. Of R rows a few times √R are in the
+//! sample, so that the number of its equal pairs does not depend on R.
 //!
 //! Source: sizes of joins by what tables make joined with themselves, Alon et al., "Tracking Join
 //! and Self-Join Sizes in Limited Storage" (PODS 1999).

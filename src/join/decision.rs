@@ -41,6 +41,10 @@ pub enum HostReason {
     /// `auto`: both sides are hashed by the keys already, as aggregates are. The host joins each
     /// partition of one side with that of the other, as they are.
     HashedByKeys,
+    /// `auto`: a semi or anti join with a residual filter, many build rows of which share each key.
+    /// The host evaluates the filter for all pairs in either case, and would fetch them from the
+    /// device first.
+    ManyPairs,
     /// `auto`: devices are being opened. There may be none.
     Opening,
     /// `auto`: the device's kernels are being compiled and tested.
@@ -66,6 +70,7 @@ impl fmt::Display for HostReason {
             }
             HostReason::FewProbeRows { wanted } => write!(f, "fewer than {wanted} rows to probe"),
             HostReason::HashedByKeys => write!(f, "both sides are hashed by the keys"),
+            HostReason::ManyPairs => write!(f, "many pairs for the residual filter"),
             HostReason::Opening => write!(f, "devices are being opened"),
             HostReason::Compiling => write!(f, "kernels are being compiled"),
             HostReason::NotReady(reason) => write!(f, "{reason}"),
@@ -252,6 +257,7 @@ mod tests {
             FewRows { min_build_rows: 7 },
             FewProbeRows { wanted: 7 },
             HashedByKeys,
+            ManyPairs,
             Opening,
             Compiling,
             NotReady("no device: ".to_owned()),
@@ -268,6 +274,7 @@ mod tests {
                 | FewRows { .. }
                 | FewProbeRows { .. }
                 | HashedByKeys
+                | ManyPairs
                 | Opening
                 | Compiling
                 | NotReady(_)

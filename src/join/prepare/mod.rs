@@ -52,6 +52,10 @@ use oriented::OrientedJoin;
 use placement::place;
 use shards::{Shards, can_shard};
 
+/// Build rows per key from which the pairs of a semi or anti join with a residual filter cost more
+/// on the device. With four rows per key the device gains, with twelve it loses.
+const MANY_PAIRS: f64 = 8.0;
+
 /// The facts of a join's node that an execution of a build needs.
 #[derive(Clone)]
 pub struct JoinContext {
@@ -192,6 +196,7 @@ impl JoinPreparation {
         }
         let placed = match place(&self.oriented, build.rows, &[]).await? {
             Ok(_) if self.is_hashed(&build, &probe) => Err(HostReason::HashedByKeys),
+            Ok(_) if self.has_many_pairs(&build) => Err(HostReason::ManyPairs),
             Ok(placed) => self.with_probe(placed, build.rows, &mut probe).await?,
             host => host,
         };
@@ -207,6 +212,13 @@ impl JoinPreparation {
     fn is_hashed(&self, build: &BuildBatches, probe: &BufferedInput) -> bool {
         self.oriented.config().is_left_to_joins()
             && may_keep(&self.oriented, build, probe.partitions(), self.partitions)
+    }
+
+    /// Returns whether `auto` leaves the join to the host: a semi or anti join has many pairs for
+    /// its residual filter.
+    fn has_many_pairs(&self, build: &BuildBatches) -> bool {
+        self.oriented.config().is_left_to_joins()
+            && self.oriented.rows_per_filtered_key(build) >= MANY_PAIRS
     }
 
     /// Returns `placed`, unless the build side has few rows and the probe side ends with few, too.

@@ -11,9 +11,11 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use datafusion::common::{JoinSide, JoinType, Result, internal_datafusion_err};
 use datafusion::execution::TaskContext;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -22,11 +24,17 @@ use crate::config::HortonConfig;
 use crate::device::Placed;
 
 use crate::join::build_side::spec::BuildSpec;
+use crate::join::input::build_batches::BuildBatches;
 use crate::join::output::columns::OutputColumns;
 use crate::join::output::join_type::Outcome;
 use crate::join::probe::ProbeSpec;
 use crate::keys::verify::supported;
+use crate::sample::values_of_sample;
 use crate::scan::short_circuit::{by_row, depends_on_batch};
+
+/// Rows of a sample per square root of the build side's rows. If eight rows share each key, that
+/// makes 64 equal pairs.
+const ROWS_PER_ROOT: usize = 4;
 
 /// A join whose left input is the build side.
 #[derive(Debug, Clone)]
@@ -115,6 +123,27 @@ impl OrientedJoin {
             _ => &output.columns,
         };
         left_columns(of_pairs.iter().chain(of_filter))
+    }
+
+    /// Returns how many rows of `build` share a key, if the join is a semi or anti join with a
+    /// residual filter; 0 for others, and where the keys are no columns or are not sampled.
+    pub fn rows_per_filtered_key(&self, build: &BuildBatches) -> f64 {
+        use JoinType::{LeftAnti, LeftMark, LeftSemi, RightAnti, RightMark, RightSemi};
+        let join = &self.join;
+        let emits_rows_once = matches!(
+            join.join_type(),
+            LeftSemi | LeftAnti | LeftMark | RightSemi | RightAnti | RightMark
+        );
+        if !emits_rows_once || join.filter().is_none() {
+            return 0.0;
+        }
+        let columns =
+            (join.on().iter()).map(|(left, _)| left.downcast_ref::<Column>().map(Column::index));
+        let batches: Vec<&RecordBatch> = build.batches.iter().collect();
+        let values = columns
+            .collect::<Option<Vec<usize>>>()
+            .and_then(|columns| values_of_sample(&batches, &columns, ROWS_PER_ROOT));
+        values.map_or(0.0, |values| build.rows as f64 / values)
     }
 
     /// Returns what a build on `device` must know, the table of which `probes` streams look up.

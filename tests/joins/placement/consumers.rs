@@ -483,3 +483,41 @@ fn by_default_sides_that_are_hashed_by_the_keys_stay_on_the_host() {
         assert_eq!(host_reason(only(&decisions)), reason.as_ref());
     }
 }
+
+/// The host evaluates the filter for all pairs, wherever they are found.
+#[test]
+fn by_default_semi_joins_with_many_pairs_for_a_residual_filter_stay_on_the_host() {
+    const ROWS: i64 = 1 << 20;
+    side_by_side();
+    for (per_key, join_type, is_filtered, is_left) in [
+        (16, JoinType::LeftSemi, true, true),
+        (16, JoinType::RightSemi, true, true),
+        (4, JoinType::LeftSemi, true, false),
+        (16, JoinType::LeftSemi, false, false),
+        (16, JoinType::Inner, true, false),
+    ] {
+        let side = |rows: i64, key: &dyn Fn(i64) -> i64| {
+            let keys: Vec<Option<i64>> = (0..rows).map(|row| Some(key(row))).collect();
+            let values: Vec<Option<i64>> = (0..rows).map(|row| Some(row % 7)).collect();
+            Side::new(vec![("k", ints(&keys)), ("v", ints(&values))]).in_batches_of(8192)
+        };
+        // Few of the keys have matches. The left side is the smaller one.
+        let build = side(ROWS, &|row| row / per_key);
+        let probe = side(ROWS + 8192, &|row| row + ROWS / per_key - 500);
+        let mut case = open(build, probe, At::Device);
+        case.join_type = join_type;
+        if is_filtered {
+            case = case.with_filter(1, 1);
+        }
+        case.config.min_build_rows = 0;
+        let join = case.put_on_device(case.stock());
+        let found = run(join.clone(), case.context()).unwrap();
+        let about = format!("{per_key} {case}");
+        let mut rows = found.rows().concat();
+        rows.sort_unstable();
+        assert!(rows == expected(&case), "{about}");
+        let decisions = join.decisions();
+        let reason = is_left.then_some(HostReason::ManyPairs);
+        assert_eq!(host_reason(only(&decisions)), reason.as_ref(), "{about}");
+    }
+}
