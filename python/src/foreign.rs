@@ -25,12 +25,11 @@ use pyo3::types::PyDict;
 
 use crate::failure::HortonError;
 use crate::frame::Frame;
+use crate::memory_limit;
 use crate::options::Options;
 use crate::query::Query;
 use crate::runtime::wait;
-
-/// The major version whose plans are understood.
-const VERSION: &str = "55";
+use crate::version;
 
 /// The failures of the devices of this process.
 static HEALTH: LazyLock<Health> = LazyLock::new(Health::default);
@@ -76,41 +75,23 @@ fn check_kind(df: &Bound<'_, PyAny>) -> PyResult<()> {
     let kind = df.get_type();
     if !kind.module()?.to_string().starts_with("datafusion.") || !df.hasattr("execution_plan")? {
         return Err(PyTypeError::new_err(format!(
-            "collect takes a datafusion.DataFrame, of PyPI's datafusion {VERSION}, not {}.{}",
+            "collect takes a datafusion.DataFrame, of PyPI's datafusion {}, not {}.{}",
+            version::MAJOR,
             kind.module()?,
             kind.name()?
         )));
     }
-    let metadata = df.py().import("importlib.metadata")?;
-    let version: String = metadata
-        .call_method1("version", ("datafusion",))?
-        .extract()?;
-    if version.split('.').next() != Some(VERSION) {
-        return Err(HortonError::new_err(format!(
-            "collect understands plans of datafusion {VERSION}, not of {version}; \
-             pip install 'datafusion=={VERSION}.*'"
-        )));
-    }
-    Ok(())
+    version::check(df.py(), "collect understands plans of")
 }
 
-/// Checks that `context` has no memory limit. It is asked through another context around the same
-/// memory, so that its own settings stay.
+/// Checks that `context` has no memory limit.
 fn check_memory(context: &Bound<'_, PyAny>) -> PyResult<()> {
-    let asked = context.call_method0("enable_url_table")?;
-    let sql = |text: &str| {
-        let frame = asked.call_method1("sql", (text,))?;
-        frame.call_method0("to_pydict")
-    };
-    sql("SET datafusion.catalog.information_schema = true")?;
-    let shown = sql("SHOW datafusion.runtime.memory_limit")?;
-    let limits: Vec<String> = shown.get_item("value")?.extract()?;
-    match limits.first() {
-        Some(limit) if limit != "unlimited" => Err(HortonError::new_err(format!(
+    match memory_limit::text(context)? {
+        Some(limit) => Err(HortonError::new_err(format!(
             "the context's memory limit of {limit} does not bind collect, whose query runs in a \
              session of its own; give collect(…, memory_limit=<bytes>)"
         ))),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

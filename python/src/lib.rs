@@ -9,7 +9,7 @@
 //!
 //! * `context`: a session, its tables and options (`options`); `ingest`: Arrow data of other
 //!   packages
-//! * `foreign`: plans of PyPI's `datafusion`
+//! * `foreign`: plans of PyPI's `datafusion`; `memory_limit`, `version`: what is asked of it
 //! * `frame`: a query as Python sees it; `schema`, `text`, `decision`: what it shows
 //! * `query`: what can be run, again and again; `run`: one run of it
 //! * `stream`: rows on their way out, by Arrow's C interface
@@ -30,6 +30,7 @@ mod foreign;
 mod frame;
 mod gil;
 mod ingest;
+mod memory_limit;
 mod options;
 mod query;
 mod run;
@@ -37,6 +38,7 @@ mod runtime;
 mod schema;
 mod stream;
 mod text;
+mod version;
 
 /// The extension module; `horton_join` exports what is in it.
 #[pyo3::pymodule]
