@@ -4,20 +4,22 @@
 //!  Python                      this crate                                       horton-join
 //!  SessionContext.sql ───────▶ context ─▶ query ─┐
 //!  collect(datafusion frame) ▶ foreign ─▶ query ─┼─▶ run ─▶ runtime: a task ──▶ HortonJoinExec
-//!  pyarrow, polars, duckdb ◀── stream ◀── frame ◀┘         (no GIL, Ctrl-C)
+//!  pyarrow, polars, duckdb ◀── stream ◀── frame ◀┘         (no GIL, Ctrl-C)         ▲
+//!  datafusion.SessionContext ▶ extension ──────────────────────────────────────────┘
 //! ```
 //!
 //! * `context`: a session, its tables and options (`options`); `ingest`: Arrow data of other
 //!   packages
-//! * `foreign`: plans of PyPI's `datafusion`; `memory_limit`, `version`: what is asked of it
+//! * `extension`: joins in sessions of PyPI's `datafusion`; `foreign`: plans of it, run here;
+//!   `memory_limit`, `version`: what is asked of it
 //! * `frame`: a query as Python sees it; `schema`, `text`, `decision`: what it shows
 //! * `query`: what can be run, again and again; `run`: one run of it
 //! * `stream`: rows on their way out, by Arrow's C interface
 //! * `runtime`, `caller`, `gil`: threads that run, and the Python thread that waits for them
 //! * `failure`: errors; `device`: what `devices()` lists
 //!
-//! `arrow-pyarrow` and PyO3's capsules hold all of Arrow's pointers, so none are here. `gil` is the
-//! one home of `unsafe`.
+//! `arrow-pyarrow` and PyO3's capsules hold all of Arrow's pointers, so none are here. `gil` and
+//! `extension::host` are the two homes of `unsafe`.
 
 #![deny(missing_docs, unsafe_code)]
 
@@ -25,6 +27,7 @@ mod caller;
 mod context;
 mod decision;
 mod device;
+mod extension;
 mod failure;
 mod foreign;
 mod frame;
@@ -49,6 +52,8 @@ mod _native {
     use crate::decision::JoinDecision;
     #[pymodule_export]
     use crate::device::{Device, devices};
+    #[pymodule_export]
+    use crate::extension::Extension;
     #[pymodule_export]
     use crate::failure::HortonError;
     #[pymodule_export]

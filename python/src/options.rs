@@ -66,6 +66,11 @@ impl Options {
         Ok(Self { config, runtime })
     }
 
+    /// Returns the options, and the memory that they limit.
+    pub fn into_parts(self) -> (SessionConfig, Arc<RuntimeEnv>) {
+        (self.config, self.runtime)
+    }
+
     /// Returns a session with DataFusion's functions and formats.
     pub fn into_builder(self) -> SessionStateBuilder {
         SessionStateBuilder::new()

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use std::{process, thread};
 
 use pyo3::prelude::*;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
 use crate::failure::Failure;
@@ -55,6 +55,14 @@ fn runtime() -> Result<&'static Runtime, Failure> {
         )),
         Err(reason) => Err(Failure::Query(reason.clone())),
     }
+}
+
+/// Returns a handle to the runtime, for joins in plans of another library.
+///
+/// # Errors
+/// In a process that was forked off another one that had it.
+pub fn handle() -> Result<Handle, Failure> {
+    Ok(runtime()?.handle().clone())
 }
 
 /// Work on the runtime, stopped when this is dropped.

@@ -177,13 +177,15 @@ def test_a_stream_dropped_midway_stops_its_query():
 
 def test_what_the_readme_says(tmp_path, monkeypatch):
     readme = Path(__file__).parent.parent / "README.md"
-    use, options, interop = re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
+    use, options, extension, interop = re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     pa.parquet.write_table(pa.table({"customer": [1, 2, 2, 3]}), "orders.parquet")
     names: dict[str, object] = {}
     exec(use, names)
     assert sorted(names["df"]["name"]) == ["Ann", "Bo", "Bo"]
     exec(options, names)
+    exec(extension, names)
+    assert names["df"].to_pydict() == {"k": [2], "name": ["Bo"]}
     stock = datafusion.SessionContext()
     for name in "ab":
         stock.from_arrow(pa.table({"k": [1, 2]}), name)

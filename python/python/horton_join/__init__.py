@@ -3,6 +3,8 @@
     files, Arrow data ─▶ SessionContext.sql ─┐
     frames of `datafusion` ─▶ collect ───────┴─▶ DataFrame ─▶ polars, pyarrow, pandas, duckdb
 
+    datafusion.SessionContext().with_extensions(Extension()) ─▶ its own frames, joined on devices
+
 A DataFrame is lazy: it runs when rows are taken, without the GIL, and Ctrl-C stops it.
 """
 
@@ -10,6 +12,7 @@ from ._native import (
     DataFrame,
     Decision,
     Device,
+    Extension,
     HortonError,
     Schema,
     SessionContext,
@@ -22,6 +25,7 @@ __all__ = [
     "DataFrame",
     "Decision",
     "Device",
+    "Extension",
     "HortonError",
     "Schema",
     "SessionContext",

@@ -13,6 +13,7 @@ __all__ = [
     "DataFrame",
     "Decision",
     "Device",
+    "Extension",
     "HortonError",
     "Schema",
     "SessionContext",
@@ -77,6 +78,26 @@ class Device:
     def memory(self) -> int: ...
     @property
     def obstacle(self) -> str | None: ...
+
+@final
+class Extension:
+    def __new__(
+        cls,
+        options: Mapping[str, str | int | bool] | None = None,
+        *,
+        device: str = "auto",
+        memory_limit: int | None = None,
+    ) -> Extension: ...
+    @property
+    def decisions(self) -> list[Decision]: ...
+    def __datafusion_session_components__(
+        self, ctx: datafusion.SessionContext
+    ) -> datafusion.SessionExtensionComponents: ...
+    def __datafusion_session_planner__(
+        self, ctx: datafusion.SessionContext, fallback: object
+    ) -> None: ...
+    @staticmethod
+    def _plans_under_way() -> int: ...
 
 @final
 class DataFrame:
