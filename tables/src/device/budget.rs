@@ -150,6 +150,11 @@ impl Budget {
         }
     }
 
+    /// Waits until any bytes are given back, at longest for `time`.
+    pub(super) fn wait_for_any(&self, time: Duration) {
+        drop(self.given_back.wait_timeout(self.taken(), time));
+    }
+
     /// Waits in line until others have given back `short` of the bytes that are used now. Returns
     /// whether they did so within [`MEMORY_WAIT`].
     pub(crate) async fn wait_for(self: &Arc<Self>, short: u64) -> bool {

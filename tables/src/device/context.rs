@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use ocl::core::{CommandQueue, Context, Event, Mem, MemFlags, OclPrm, Program};
 
@@ -40,8 +41,9 @@ const LOCKED_BYTES_MAX: u64 = 2 << 30;
 /// Fraction of the host's memory that stays page-locked when idle, at most: no budget counts it.
 const LOCKED_FRACTION: u64 = 16;
 
-/// Times that idle memory is looked for which others release at the moment.
-const IDLE_TRIES: usize = 1000;
+/// Times that idle memory is waited for which others release at the moment, each a millisecond at
+/// most. A driver may take its time for large memory.
+const IDLE_TRIES: usize = 500;
 
 /// The way in which a buffer is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,7 +255,7 @@ impl Opened {
                     // Another thread may be about to release it.
                     if released == [false; 2] {
                         tries += 1;
-                        std::thread::yield_now();
+                        self.budget.wait_for_any(Duration::from_millis(1));
                     }
                     if tries > IDLE_TRIES {
                         return Err(self.budget.used());
@@ -290,7 +292,7 @@ impl Opened {
             log::debug!("no large pages for {bytes} bytes: {error:?}");
             mem = self.create_buffer(flags, bytes, what)?;
         }
-        Ok(Memory::new(mem, &self.host))
+        Ok(Memory::new(mem, bytes, &self.host))
     }
 
     /// Asks for large pages under a new buffer of a CPU's, which nobody has touched yet.
@@ -335,7 +337,12 @@ impl Opened {
     /// Returns host memory as [`staging`](Self::staging) does, if some is idle and mapped. Calls no
     /// driver.
     pub(super) fn idle_staging<T: OclPrm>(&self, len: usize) -> Option<Staging<T>> {
-        let size = block_bytes(staging_bytes::<T>(len));
+        let most = if self.on_host() {
+            self.info.max_allocation
+        } else {
+            u64::MAX
+        };
+        let size = block_bytes(staging_bytes::<T>(len)).min(most);
         let found = if self.on_host() {
             self.blocks
                 .take_idle_if(size, self.budget.limit(), Memory::is_on_host)
@@ -348,17 +355,19 @@ impl Opened {
     }
 
     /// Has host memory for `len` elements idle and mapped. Returns it if it is too much for a pool
-    /// to keep.
+    /// to keep, or if others are `not_to_take` it.
     pub(super) fn stock<T: OclPrm>(
         &self,
         what: &'static str,
         len: usize,
+        not_to_take: bool,
     ) -> Result<Option<Staging<T>>> {
-        if self.idle_staging::<T>(len).is_some() {
-            return Ok(None);
-        }
-        let staging = self.staging(what, len)?;
-        Ok(Some(staging).filter(|staging| !staging.block.is_kept()))
+        let staging = match self.idle_staging(len) {
+            Some(staging) => staging,
+            None => self.staging(what, len)?,
+        };
+        let goes_back = staging.block.is_kept() && !not_to_take;
+        Ok(Some(staging).filter(|_| !goes_back))
     }
 
     /// Returns a block of page-locked memory. It has no bytes of the budget, so none are refused.
@@ -378,7 +387,7 @@ impl Opened {
     fn lock(&self, what: &'static str, bytes: u64) -> Result<Memory> {
         let flags = MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR;
         let mem = self.create_buffer(flags, bytes, what)?;
-        Ok(Memory::new(mem, &self.host))
+        Ok(Memory::new(mem, bytes, &self.host))
     }
 
     /// Maps memory for the host, after the commands before in `commands`. Returns the mapping's

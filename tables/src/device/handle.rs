@@ -233,11 +233,17 @@ impl Device {
         what: &'static str,
         len: usize,
     ) -> Result<(UploadPermit, Staging<T>)> {
-        let mut made = None;
+        let (mut made, mut rounds) = (None, 0);
         loop {
-            let opened = self.opened().await?;
+            self.checked()?;
             let permit = UploadPermit {
                 _permit: self.uploads.take().await,
+            };
+            let Some(opened) = self.shared.opened() else {
+                drop(permit);
+                // Opens the device, which can take seconds.
+                self.run(|_| Ok(())).await?;
+                continue;
             };
             let is_of_context = |staging: &Staging<T>| opened.owns(&staging.block);
             let made_for_it = made.take().filter(is_of_context);
@@ -245,25 +251,25 @@ impl Device {
                 return Ok((permit, staging));
             }
             drop(permit);
-            // It may have been lost while this waited.
-            if !opened.is_lost() {
-                made = self.stock(opened, what, len).await?;
-            }
+            // What is idle may be taken by others. A stream gets its own in the end.
+            rounds += 1;
+            made = self.stock(opened, (what, len), rounds > 2).await?;
         }
     }
 
-    /// Has a memory thread make staging memory. Returns it if no pool keeps so much.
+    /// Has a memory thread make staging memory. Returns it if no pool keeps so much, or if others
+    /// are `not_to_take` it.
     fn stock<T: OclPrm>(
         &self,
         opened: Arc<Opened>,
-        what: &'static str,
-        len: usize,
+        (what, len): (&'static str, usize),
+        not_to_take: bool,
     ) -> impl Future<Output = Result<Option<Staging<T>>>> + use<T> {
         let hangs = self.shared.hangs.subscribe();
         let (reply, answer) = oneshot::channel();
         let stock = move || {
             if !reply.is_closed() {
-                drop(reply.send(opened.stock(what, len)));
+                drop(reply.send(opened.stock(what, len, not_to_take)));
             }
         };
         let is_heard = self.checked().map(|()| {
@@ -273,16 +279,6 @@ impl Device {
         async move {
             is_heard?;
             answer.await
-        }
-    }
-
-    /// Returns the opened device. Opens it if that was not done, which can take seconds.
-    async fn opened(&self) -> Result<Arc<Opened>> {
-        loop {
-            if let Some(opened) = self.shared.opened() {
-                return Ok(opened);
-            }
-            self.run(|_| Ok(())).await?;
         }
     }
 
@@ -339,7 +335,7 @@ impl Device {
         futures::executor::block_on(self.run(job))
     }
 
-    /// Returns an error if no thread is there.
+    /// Returns an error if no thread is there. Otherwise it is about to be asked.
     fn checked(&self) -> Result<()> {
         if self.shared.process != std::process::id() {
             return Err(stopped(
@@ -350,6 +346,7 @@ impl Device {
         if self.shared.is_stopped.load(Ordering::Relaxed) {
             return Err(stopped(&self.info, "none of its threads is left"));
         }
+        self.shared.memory.note(self.timeout);
         Ok(())
     }
 

@@ -19,12 +19,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ocl::core::{CommandQueue, Event, Mem, MemMap};
 
 use super::opencl::{self, Called};
+use super::watchdog;
 
 /// A memory object, and its address on the host while it is the host's.
 #[derive(Debug)]
 pub(super) struct Memory {
     /// Taken out in `drop` only.
     mem: Option<Mem>,
+    bytes: u64,
     /// While it is the host's.
     map: Mutex<Option<MemMap<u8>>>,
     /// The queue that unmaps it before it is released, and runs no other command of it.
@@ -32,10 +34,11 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Wraps new memory, which is the device's.
-    pub(super) fn new(mem: Mem, host: &Arc<CommandQueue>) -> Self {
+    /// Wraps new memory of so many `bytes`, which is the device's.
+    pub(super) fn new(mem: Mem, bytes: u64, host: &Arc<CommandQueue>) -> Self {
         Self {
             mem: Some(mem),
+            bytes,
             map: Mutex::default(),
             host: Arc::clone(host),
         }
@@ -76,6 +79,7 @@ impl Memory {
         let map = match held.take() {
             Some(map) => map,
             None => {
+                watchdog::expect(self.bytes);
                 // SAFETY: callers map what the buffer has, and commands use it only after
                 // `to_device`.
                 let (map, mapped) = unsafe { opencl::map(commands, self.mem(), bytes, "") }?;
@@ -111,12 +115,14 @@ impl Drop for Memory {
         let map = self.map().take();
         let Some(mem) = self.mem.take() else { return };
         if let Some(map) = map {
+            watchdog::expect(self.bytes);
             let unmapped = opencl::unmap(&self.host, &mem, &map, "to release")
                 .and_then(|_| opencl::flush(&self.host));
             if let Err(error) = unmapped {
                 log::debug!("memory was released while it was mapped: {error}");
             }
         }
+        watchdog::expect(self.bytes);
         if let Err(error) = opencl::release(mem) {
             log::debug!("memory was not released: {error}");
         }

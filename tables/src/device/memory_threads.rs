@@ -25,27 +25,35 @@ pub(super) type MemoryWork = Box<dyn FnOnce() + Send>;
 #[derive(Debug, Clone)]
 pub(super) struct MemoryThreads {
     jobs: Sender<Job<MemoryWork>>,
-    /// The time of the session that asked last. Whoever lets memory go has none of its own.
-    timeout: Arc<Mutex<Option<Duration>>>,
+    /// The time of the session that asked last and sets one. Whoever lets memory go has none of its
+    /// own.
+    timeout: Arc<Mutex<Duration>>,
 }
 
 impl MemoryThreads {
     /// Returns the threads' handle, and the line that they are to serve.
     pub(super) fn new() -> (Self, Inbox<MemoryWork>) {
         let (jobs, inbox) = Inbox::new();
-        let timeout = Arc::new(Mutex::new(Some(DEVICE_TIMEOUT)));
+        let timeout = Arc::new(Mutex::new(DEVICE_TIMEOUT));
         (Self { jobs, timeout }, inbox)
+    }
+
+    /// Notes the time that a session gives the driver, if it sets one.
+    pub(super) fn note(&self, timeout: Option<Duration>) {
+        if let Some(timeout) = timeout {
+            *self.timeout.lock().unwrap_or_else(PoisonError::into_inner) = timeout;
+        }
     }
 
     /// Has `work` done, for which the driver has `timeout`. Returns whether a thread is there.
     pub(super) fn run(&self, timeout: Option<Duration>, work: MemoryWork) -> bool {
-        *self.timeout.lock().unwrap_or_else(PoisonError::into_inner) = timeout;
         self.jobs.send(Job { work, timeout }).is_ok()
     }
 
     /// Has `work` done that releases memory. Returns whether a thread is there.
     pub(super) fn release(&self, work: MemoryWork) -> bool {
         let timeout = *self.timeout.lock().unwrap_or_else(PoisonError::into_inner);
+        let timeout = Some(timeout);
         self.jobs.send(Job { work, timeout }).is_ok()
     }
 }

@@ -69,6 +69,9 @@ impl Fit {
     }
 }
 
+/// The bytes of memory that is being released, until it is, or until its driver is given up.
+type Leaving = Arc<Mutex<Option<Grant>>>;
+
 /// Memory that is not used, and its bytes of the budget; page-locked memory has none.
 type Kept = (Memory, Option<Grant>);
 
@@ -78,6 +81,8 @@ struct Idle {
     bytes: u64,
     /// Memory that waits to be released. It is not given out any more.
     retired: Vec<Kept>,
+    /// The bytes of memory that a driver is asked to release.
+    leaving: Vec<Leaving>,
     /// True if the context is lost: nothing is kept any more.
     closed: bool,
     /// True if its driver hangs: it is not called any more, so nothing is released, either.
@@ -125,19 +130,16 @@ pub(super) fn block_bytes(bytes: u64) -> u64 {
     bytes.div_ceil(step) * step
 }
 
+fn taken_out(leaving: &Leaving) -> Option<Grant> {
+    let mut grant = leaving.lock().unwrap_or_else(PoisonError::into_inner);
+    grant.take()
+}
+
 /// Lets go of memory for good, without a call of the driver.
 fn strand((memory, grant): Kept) {
     std::mem::forget(memory);
     if let Some(grant) = grant {
         grant.strand();
-    }
-}
-
-/// Releases memory. Its bytes of the budget are free after it is.
-fn release_all(all: Vec<Kept>) {
-    for (memory, grant) in all {
-        drop(memory);
-        drop(grant);
     }
 }
 
@@ -253,7 +255,7 @@ impl Pool {
     fn retire(self: &Arc<Self>, mut idle: MutexGuard<'_, Idle>, released: Vec<Kept>) {
         if released.is_empty() || watchdog::looks_after_this_thread() {
             drop(idle);
-            release_all(released);
+            self.release_all(released);
             return;
         }
         idle.retired.extend(released);
@@ -273,7 +275,7 @@ impl Pool {
         let mut any = false;
         // Each by itself: the lock is not held meanwhile, and the others stay if this one hangs.
         while let Some(one) = self.pop_retired() {
-            release_all(vec![one]);
+            self.release_all(vec![one]);
             any = true;
         }
         any
@@ -298,8 +300,25 @@ impl Pool {
         }
         drop(idle);
         let any = any || !released.is_empty();
-        release_all(released);
+        self.release_all(released);
         any
+    }
+
+    /// Releases memory. Its bytes of the budget are free after it is.
+    fn release_all(&self, all: Vec<Kept>) {
+        let all = all.into_iter();
+        let all: Vec<(Memory, Leaving)> = all
+            .map(|(memory, grant)| (memory, Arc::new(Mutex::new(grant))))
+            .collect();
+        let leaving = all.iter().map(|(_, grant)| Arc::clone(grant));
+        self.idle().leaving.extend(leaving);
+        for (memory, grant) in all {
+            drop(memory);
+            let mut idle = self.idle();
+            idle.leaving.retain(|other| !Arc::ptr_eq(other, &grant));
+            drop(idle);
+            drop(taken_out(&grant));
+        }
     }
 
     /// Releases every idle block: memory is short.
@@ -314,7 +333,11 @@ impl Pool {
         (idle.closed, idle.is_abandoned, idle.bytes) = (true, true, 0);
         let blocks = std::mem::take(&mut idle.blocks);
         let retired = std::mem::take(&mut idle.retired);
+        let leaving = std::mem::take(&mut idle.leaving);
         drop(idle);
+        // One of them may be what hangs.
+        let grants = leaving.iter().filter_map(taken_out);
+        grants.for_each(Grant::strand);
         let blocks = blocks.into_values().flatten();
         blocks.chain(retired).for_each(strand);
     }

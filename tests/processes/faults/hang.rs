@@ -269,13 +269,35 @@ fn memory_whose_release_hangs_holds_nobody_up() {
     let mut patience = Patience::default();
     while faults::report().failed == 0 {
         assert!(!patience.is_over());
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(Duration::from_secs(1));
     }
     std::thread::sleep(TIMEOUT + Duration::from_secs(1));
     assert!(plan(&session("fallback")).contains("rows, on "));
     let (permit, staging) = block_on(device.upload::<u32>("test", WORDS)).unwrap();
     drop((permit, staging));
     assert_eq!(let_go(), 1);
+}
+
+/// Its bytes count as used, too, and not as idle.
+#[test]
+fn memory_in_a_release_that_hangs_is_used_for_good() {
+    /// Too much for a pool to keep.
+    const WORDS: usize = 65 << 20;
+    let _guard = one_at_a_time();
+    let device = device().with_timeout(Some(TIMEOUT));
+    let buffer = device.run_blocking(|queue| queue.allocate::<u32>("test", WORDS));
+    let buffer = buffer.unwrap().value;
+    let before = device.budget().used();
+    hang("clReleaseMemObject", 1);
+    drop(buffer);
+    assert!(device.budget().used() < before);
+    let mut patience = Patience::default();
+    while device.budget().used() < before {
+        assert!(!patience.is_over());
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert_eq!(let_go(), 1);
+    assert!(device.budget().used() >= before);
 }
 
 /// A stream waits for staging memory as it does for an answer: other streams of its thread go on.
