@@ -121,7 +121,6 @@ fn joins_survive_whatever_a_driver_does() {
     });
     let cases: Vec<_> = cases.collect();
     let mut totals = Totals::default();
-    let is_sample = seeds.end - seeds.start < 50;
     for seed in seeds.flat_map(|seed| (0..number("HORTON_TEST_TIMES", 1)).map(move |_| seed)) {
         let (name, case, expected) = &cases[seed as usize % cases.len()];
         // Each case in each mode, with many faults and with few.
@@ -134,6 +133,8 @@ fn joins_survive_whatever_a_driver_does() {
         }
     }
     println!("simulated: {totals:?}");
+    // Few seeds may have no fault, or nothing but faults.
+    let is_sample = totals.seeds < 50;
     assert!(is_sample || totals.launches > 0 && totals.faults > 0 && totals.on_device > 0);
 }
 
