@@ -102,7 +102,7 @@ async fn rows_of_a_join_on_disk_are_in_the_order_of_a_tag() {
     fill(&stock);
     let (_, expected) = query(&stock, &sql).await.unwrap();
     for at in At::BOTH {
-        let session = with_memory(at.options(), 180 << 10);
+        let session = with_memory(at.options(), 200 << 10);
         fill(&session);
         let (plan, batches) = query(&session, &sql).await.unwrap();
         let spilled = metric::<HortonJoinExec>(&plan, "spill_count");
