@@ -202,7 +202,7 @@ simulate: ## joins on a GPU that is not there, whose calls and commands fail, la
 
 # FAULTS="7 12" are some of them. The table is in target/planted/table.md.
 .PHONY: planted
-planted: ## which tests find which of the faults of tests/planted, each switched on in its turn (hours): FAULTS="7 12"
+planted: ## which tests find which faults of tests/planted (hours): FAULTS="7 12"
 	$(ON_POCL) scripts/planted.sh $(call GIVEN_OR,FAULTS,)
 
 .PHONY: portability

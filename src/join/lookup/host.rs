@@ -368,6 +368,17 @@ mod tests {
         assert_eq!(pairs(&some.window), [(1, 0), (1, 2)]);
     }
 
+    /// A table of keys of one word, one for each row.
+    fn table_of(keys: &[u32]) -> HostTable {
+        let part = NormalizedKeys {
+            first_row: 0,
+            keys: keys.to_vec(),
+            words: 1,
+            rows: None,
+        };
+        HostTable::build(&[part], 1)
+    }
+
     #[test]
     fn keys_of_one_bucket_are_distinct() {
         let shift = u64::BITS - 10;
@@ -375,13 +386,7 @@ mod tests {
             .filter(|key| bucket(u64::from(*key), shift) == 3)
             .take(1000)
             .collect();
-        let part = NormalizedKeys {
-            first_row: 0,
-            keys: keys.clone(),
-            words: 1,
-            rows: None,
-        };
-        let table = HostTable::build(&[part], 1);
+        let table = table_of(&keys);
         for (row, key) in keys.iter().enumerate() {
             let rows: Vec<BuildRow> = table.rows(&table.lookup(u64::from(*key))).collect();
             assert_eq!(rows, [BuildRow(row as u32)]);
@@ -396,13 +401,7 @@ mod tests {
         // In no order that a sort would find.
         let drawn = |row: u32| some[(row.wrapping_mul(0x9e37_79b9) >> 16) as usize % 3];
         let keys: Vec<u32> = (0..1000).map(drawn).collect();
-        let part = NormalizedKeys {
-            first_row: 0,
-            keys: keys.clone(),
-            words: 1,
-            rows: None,
-        };
-        let table = HostTable::build(&[part], 1);
+        let table = table_of(&keys);
         for key in some {
             let rows = table.rows(&table.lookup(u64::from(key))).map(|row| row.0);
             let expected = (0..1000).filter(|row| keys[*row as usize] == key);

@@ -227,7 +227,8 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] where the device's memory is the host's; [`Error::OpenCl`], also if
-    /// the driver does not answer in time; the errors of opening the device.
+    /// the driver does not answer in time; [`Error::QueueStopped`]; the errors of opening the
+    /// device.
     pub async fn upload<T: OclPrm>(
         &self,
         what: &'static str,
@@ -272,12 +273,12 @@ impl Device {
                 drop(reply.send(opened.stock(what, len, not_to_take)));
             }
         };
-        let is_heard = self.checked().map(|()| {
+        let asked = self.checked().map(|()| {
             self.shared.memory.run(self.timeout, Box::new(stock));
         });
         let answer = self.answer(answer, hangs);
         async move {
-            is_heard?;
+            asked?;
             answer.await
         }
     }
