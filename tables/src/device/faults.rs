@@ -88,6 +88,28 @@ fn change(new: Layer) -> Layer {
     std::mem::replace(&mut *layer, Layer { changes, ..new })
 }
 
+/// Threads that may still be started; `None` without limit.
+static THREADS: Mutex<Option<usize>> = Mutex::new(None);
+
+/// Lets so many more threads of devices be started, as a system does that has no more; `None` sets
+/// no limit.
+pub fn allow_threads(most: Option<usize>) {
+    *THREADS.lock().unwrap_or_else(PoisonError::into_inner) = most;
+}
+
+/// Counts a thread that is about to be started, or refuses it.
+pub(super) fn pass_thread() -> Result<(), Failed> {
+    let mut most = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+    match &mut *most {
+        Some(0) => Err(Failed::Status("no thread is left".to_owned())),
+        Some(most) => {
+            *most -= 1;
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
 /// Makes an exit of this process wait for at most `milliseconds` until calls have ended.
 pub fn set_exit_timeout(milliseconds: u64) {
     TEST_TIMEOUT.store(milliseconds, Ordering::Relaxed);

@@ -105,8 +105,8 @@ impl std::fmt::Debug for Device {
 
 impl Device {
     /// Opens the device that `asked` means (see [`pick`](super::pick)), the first one if it means
-    /// several. A queue thread creates its context for the first job, so this does not wait for the
-    /// driver.
+    /// several. A queue thread creates its context for the first job. But the first call of the
+    /// process lists the devices on this thread, which a driver may hang in.
     ///
     /// # Errors
     /// Those of [`pick`](super::pick); [`Error::QueueStopped`] if its thread cannot be started.
@@ -162,10 +162,13 @@ impl Device {
             uploads: Arc::clone(&uploads),
         };
         let queues = repeat_n(Role::Queue, threads);
-        for role in queues.chain(repeat_n(Role::Memory, memory_threads)) {
-            maker.start_thread(role)?;
+        let mut roles = queues.chain(repeat_n(Role::Memory, memory_threads));
+        let started = roles.try_for_each(|role| maker.start_thread(role));
+        if let Err(error) = started.and_then(|()| maker.start_watchdog()) {
+            // Those of queues end with `jobs`.
+            shared.memory.stop();
+            return Err(error);
         }
-        maker.start_watchdog()?;
         Ok(Self {
             info,
             budget,

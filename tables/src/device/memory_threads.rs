@@ -24,7 +24,7 @@ pub(super) type MemoryWork = Box<dyn FnOnce() + Send>;
 /// The memory threads of a device. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct MemoryThreads {
-    jobs: Sender<Job<MemoryWork>>,
+    jobs: Arc<Mutex<Sender<Job<MemoryWork>>>>,
     /// The time of the session that asked last and sets one. Whoever lets memory go has none of its
     /// own.
     timeout: Arc<Mutex<Duration>>,
@@ -34,6 +34,7 @@ impl MemoryThreads {
     /// Returns the threads' handle, and the line that they are to serve.
     pub(super) fn new() -> (Self, Inbox<MemoryWork>) {
         let (jobs, inbox) = Inbox::new();
+        let jobs = Arc::new(Mutex::new(jobs));
         let timeout = Arc::new(Mutex::new(DEVICE_TIMEOUT));
         (Self { jobs, timeout }, inbox)
     }
@@ -47,13 +48,21 @@ impl MemoryThreads {
 
     /// Has `work` done, for which the driver has `timeout`. Returns whether a thread is there.
     pub(super) fn run(&self, timeout: Option<Duration>, work: MemoryWork) -> bool {
-        self.jobs.send(Job { work, timeout }).is_ok()
+        let job = Job { work, timeout };
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.send(job).is_ok()
     }
 
     /// Has `work` done that releases memory. Returns whether a thread is there.
     pub(super) fn release(&self, work: MemoryWork) -> bool {
         let timeout = *self.timeout.lock().unwrap_or_else(PoisonError::into_inner);
-        let timeout = Some(timeout);
-        self.jobs.send(Job { work, timeout }).is_ok()
+        self.run(Some(timeout), work)
+    }
+
+    /// Has the threads end after what is in line. All that they share knows their handle, so it does
+    /// not go by itself.
+    pub(super) fn stop(&self) {
+        let (nobody, _) = Inbox::new();
+        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = nobody;
     }
 }

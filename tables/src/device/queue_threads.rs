@@ -10,10 +10,12 @@
 //! one queue thread, as its kernels use all cores by themselves.
 //!
 //! Should the context be lost, the next job opens the device again. A thread that hangs in a call
-//! of the driver is replaced (`watchdog`).
+//! of the driver is replaced (`watchdog`). Where the system has no thread for that, the device is
+//! not asked until it has.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 
@@ -26,6 +28,10 @@ use super::shared::{Shared, stopped};
 use super::status::without_panic;
 use super::upload_permits::Permits;
 use super::watchdog::{Late, Role, Watched};
+
+/// Pauses after which threads are started again where the system had none, at first and at most.
+const PAUSE_LEAST: Duration = Duration::from_secs(1);
+const PAUSE_MOST: Duration = Duration::from_secs(60);
 
 /// What a queue thread runs with its queue, or with the reason why it has none.
 pub(super) type Work = Box<dyn FnOnce(Result<&mut Queue>) + Send>;
@@ -67,7 +73,9 @@ impl ThreadMaker {
         })
     }
 
-    fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    fn start(&self, name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        #[cfg(debug_assertions)]
+        super::faults::pass_thread().map_err(|failed| failed.error(name, &self.info.label()))?;
         let thread = std::thread::Builder::new().name(format!("{name} {}", self.info.label()));
         let started = thread.spawn(work);
         started.map_err(|e| stopped(&self.info, e.to_string()))?;
@@ -83,15 +91,27 @@ impl ThreadMaker {
         let abandoned = self.shared.watch.abandon_busy();
         let queues = abandoned.iter().filter(|role| **role == Role::Queue);
         self.uploads.renew(queues.count());
-        for role in abandoned {
-            if let Err(error) = self.start_thread(role) {
-                log::warn!("{error}");
-            }
+        let mut missing = self.start_threads(abandoned);
+        self.shared.hangs.send_replace(Some(late));
+        let mut pause = PAUSE_LEAST;
+        while self.shared.is_stopped.load(Ordering::Relaxed) {
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(PAUSE_MOST);
+            missing = self.start_threads(missing);
         }
+    }
+
+    /// Starts threads of these `roles`. Returns those of which none could be started, and notes
+    /// whether all threads of a role are missing then.
+    fn start_threads(&self, mut roles: Vec<Role>) -> Vec<Role> {
+        roles.retain(|role| {
+            let started = self.start_thread(*role);
+            started.inspect_err(|error| log::warn!("{error}")).is_err()
+        });
         let is_missing = |role| self.shared.watch.count(role) == 0;
         let is_stopped = is_missing(Role::Queue) || is_missing(Role::Memory);
         self.shared.is_stopped.store(is_stopped, Ordering::Relaxed);
-        self.shared.hangs.send_replace(Some(late));
+        roles
     }
 
     /// Runs jobs with a queue until every handle is gone, or until the thread was abandoned in one.

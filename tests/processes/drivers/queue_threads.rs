@@ -134,3 +134,41 @@ fn page_locked_memory_is_used_again_for_half_as_much() {
     assert_eq!(address((1 << 19) - (1 << 16)), small);
     assert_eq!(address(1 << 19), large);
 }
+
+/// Those that were started end, and a later try has the device.
+#[cfg(debug_assertions)]
+#[test]
+fn a_device_whose_threads_cannot_be_started_leaves_none() {
+    use horton_test_support::internals::faults;
+    use horton_test_support::patience::Patience;
+
+    let test = "queue_threads::a_device_whose_threads_cannot_be_started_leaves_none";
+    if !is_child(test, "gpu") {
+        return;
+    }
+    let threads = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let name = |task: std::io::Result<std::fs::DirEntry>| {
+            std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default()
+        };
+        tasks
+            .map(name)
+            .filter(|name| name.starts_with("horton"))
+            .count()
+    };
+    // Three of queues, four of memory, and the one that looks after them.
+    for started in 0..8 {
+        faults::allow_threads(Some(started));
+        let error = Device::open("auto").unwrap_err().to_string();
+        assert!(error.contains("no thread is left"), "{error}");
+        let mut patience = Patience::default();
+        while threads() > 0 {
+            assert!(!patience.is_over(), "{} of {started} are left", threads());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    faults::allow_threads(None);
+    let device = Device::open("auto").unwrap();
+    device.run_blocking(|_| Ok(())).unwrap();
+    assert_eq!(threads(), 8);
+}

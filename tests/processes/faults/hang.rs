@@ -64,6 +64,11 @@ fn plan(session: &SessionContext) -> String {
         .join("\n")
 }
 
+/// Returns whether a join of `plan` ran on the device.
+fn is_on_device(plan: &str) -> bool {
+    plan.contains(&format!("rows, on {}", device().info().name))
+}
+
 /// Calls for memory that is released. They hang on threads of their own, and no query waits for
 /// them.
 const OF_RELEASES: [&str; 2] = ["clReleaseMemObject", "clFlush"];
@@ -85,23 +90,35 @@ fn sites() -> BTreeMap<String, String> {
     sites.filter(|site| !is_of_releases(site)).collect()
 }
 
+/// Runs the query while a call at `site` hangs. Returns whether it came to that call.
+fn hangs_at(site: &str, session: &SessionContext, expected: &[String]) -> bool {
+    hang(site, 1);
+    let began = Instant::now();
+    assert_eq!(rows(session, QUERY).unwrap(), expected, "{site}");
+    let took = began.elapsed();
+    assert!(took < TIMEOUT + HOST, "{site}: {took:?}");
+    faults::report().failed == 1
+}
+
 #[test]
 fn a_call_that_hangs_costs_its_time_and_no_rows() {
     let _guard = one_at_a_time();
     let expected = rows(&session("fallback"), QUERY).unwrap();
-    let on_device = format!("rows, on {}", device().info().name);
     // Another test may have left a device that is opened again in the first of these.
     sites();
     let sites = sites();
     assert!(sites.len() >= 8, "{sites:?}");
     for (function, site) in sites {
         let session = session("fallback");
-        hang(&site, 1);
-        let began = Instant::now();
-        assert_eq!(rows(&session, QUERY).unwrap(), expected, "{site}");
-        let took = began.elapsed();
-        assert_eq!(faults::report().failed, 1, "{site}");
-        assert!(took < TIMEOUT + HOST, "{site}: {took:?}");
+        // A query may find all its memory in pools. A device that is opened again has none there.
+        let comes_to_it = |_| {
+            let comes = hangs_at(&site, &session, &expected);
+            if !comes {
+                lose();
+            }
+            comes
+        };
+        assert!((0..9).any(comes_to_it), "{site}");
         let shown = plan(&session);
         let reason = format!("device failed: OpenCL {function} failed on");
         assert!(
@@ -110,7 +127,7 @@ fn a_call_that_hangs_costs_its_time_and_no_rows() {
         );
         // While it hangs, others have the device, by other threads and a context of its own.
         let shown = plan(&self::session("fallback"));
-        assert!(shown.contains(&on_device), "{site}: {shown}");
+        assert!(is_on_device(&shown), "{site}: {shown}");
         let_go();
     }
 }
@@ -198,8 +215,28 @@ fn a_call_that_returns_too_late_does_no_harm() {
             assert_eq!(rows(&session, QUERY).unwrap(), expected, "{site}");
         }
     }
-    assert!(plan(&self::session("fallback")).contains("rows, on "));
+    assert!(is_on_device(&plan(&self::session("fallback"))));
     let_go();
+}
+
+/// The threads that hang are not replaced at once, but when the system has some again.
+#[test]
+fn a_device_whose_threads_cannot_be_replaced_comes_back() {
+    let _guard = one_at_a_time();
+    let expected = rows(&session("fallback"), QUERY).unwrap();
+    faults::allow_threads(Some(0));
+    hang("clFinish", 1);
+    assert_eq!(rows(&session("fallback"), QUERY).unwrap(), expected);
+    assert_eq!(let_go(), 1);
+    let shown = plan(&session("fallback"));
+    assert!(shown.contains("none of its threads is left"), "{shown}");
+    faults::allow_threads(None);
+    let mut patience = Patience::default();
+    while !is_on_device(&plan(&session("fallback"))) {
+        assert!(!patience.is_over());
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    assert_eq!(rows(&session("error"), QUERY).unwrap(), expected);
 }
 
 /// A driver that hangs before it lists its devices leaves joins to the host. They are told so, and
@@ -224,7 +261,7 @@ fn a_driver_that_lists_no_devices_is_waited_for_no_longer_than_that() {
         assert!(!patience.is_over());
         std::thread::sleep(Duration::from_secs(1));
     }
-    assert!(plan(&session).contains(&format!("rows, on {}", device().info().name)));
+    assert!(is_on_device(&plan(&session)));
 }
 
 /// Its bytes count as used, and not as idle, which others would wait for.
@@ -274,7 +311,7 @@ fn memory_whose_release_hangs_holds_nobody_up() {
         std::thread::sleep(Duration::from_secs(1));
     }
     std::thread::sleep(TIMEOUT + Duration::from_secs(1));
-    assert!(plan(&session("fallback")).contains("rows, on "));
+    assert!(is_on_device(&plan(&session("fallback"))));
     let (permit, staging) = block_on(device.upload::<u32>("test", WORDS)).unwrap();
     drop((permit, staging));
     assert_eq!(let_go(), 1);
