@@ -197,7 +197,7 @@ amd: ## self-test, tables and joins as AMD machine code, on an emulated GPU
 SECONDS_MOST ?= 86400
 WORDS ?= gfx90a pocl
 .PHONY: simulate
-simulate: ## joins on a GPU that is not there, whose calls and commands fail, late or never, by a seed: SEEDS=1000 SEED=1 TIMES=1 WORDS=gfx90a
+simulate: ## joins on a GPU that is not there, whose calls and commands fail, late or never, by a seed: SEEDS=1000 SEED=1 TIMES=1 WORDS=gfx90a PROFILE=--release
 	scripts/amd.sh simulate $(call GIVEN_OR,SEED,1) $(call GIVEN_OR,SEEDS,1000) $(SECONDS_MOST) '$(WORDS)'
 
 # FAULTS="7 12" are some of them. The table is in target/planted/table.md.

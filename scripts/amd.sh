@@ -3,6 +3,7 @@
 # amd.sh simulate SEED SEEDS SECONDS [WORDS]: joins on it while calls and commands fail, for so many
 # seeds from the first one on, within about so many seconds. PoCL runs the kernels, unless WORDS
 # name a chip alone. TIMES=20 repeats each seed, as threads take turns in another way each time.
+# PROFILE=--release takes a fifth of the time per seed, and more to build.
 #
 #   tests ─▶ the loader ─▶ libhorton_driver.so (tests/driver) ─┬▶ clang-19 ─▶ code for the chip
 #                                                              │     waves, barriers, atomics,
@@ -41,16 +42,24 @@ need_tools() {
 }
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+# Calls fail on demand in builds with debug assertions only.
+profile=() built=debug
+if [ "${PROFILE:-}" = --release ]; then
+    profile=(--release) built=release
+    for name in join tables test-support tables-test-support driver; do
+        profile+=(--config "profile.release.package.horton-$name.debug-assertions=true")
+    done
+fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cache=$target/amd
 mkdir -p "$cache"
-export HORTON_OPENCL_LIBRARY=$target/debug/libhorton_driver.so HORTON_CACHE_DIR=$scratch
+export HORTON_OPENCL_LIBRARY=$target/$built/libhorton_driver.so HORTON_CACHE_DIR=$scratch
 
-cargo build --package horton-driver
+cargo build "${profile[@]}" --package horton-driver
 # built CARGO-ARGUMENTS...: builds test binaries and prints where they are.
 built() {
-    cargo test --no-run "$@" 2>&1 | tee >(cat >&2) | sed -n 's/^ *Executable .*(\(.*\))$/\1/p'
+    cargo test "${profile[@]}" --no-run "$@" 2>&1 | tee >(cat >&2) | sed -n 's/^ *Executable .*(\(.*\))$/\1/p'
 }
 processes=$(built --test processes)
 
@@ -69,9 +78,12 @@ range() {
     tail -n 60 "$log" >&2
     sed -n "s/^simulated: make/amd.sh: TIMES=20 WORDS='$4' make/p" "$log" | tail -n 1 >&2
 }
-# simulate SEED SEEDS SECONDS WORDS: processes side by side. Most of them wait at any time.
+# Processes for each core. Most of them wait for a driver that hangs: without debug code, nearly all.
+per_core=3
+[ $built = debug ] || per_core=12
+# simulate SEED SEEDS SECONDS WORDS: processes side by side.
 simulate() {
-    local until=$((SECONDS + $3)) end=$(($1 + $2)) seed most=$(($(nproc) * 3))
+    local until=$((SECONDS + $3)) end=$(($1 + $2)) seed most=$(($(nproc) * per_core))
     local range=$(($2 / most + 1))
     range=$((range > range_max ? range_max : range))
     # One thread runs kernels, which are small: other processes have the cores.
@@ -106,7 +118,7 @@ if [ -n "${HORTON_TEST_SMALL:-}" ]; then seconds=(120 20); else seconds=(600 600
 simulate 1 10000 "${seconds[0]}" 'gfx90a pocl'
 
 need_tools
-cargo build --example devices
+cargo build "${profile[@]}" --example devices
 # tests BINARY NAMES...: runs tests, of which there must be some of each name.
 tests() {
     local name
@@ -139,7 +151,7 @@ for round in "${rounds[@]}"; do
     export HORTON_DRIVER="$round log=$log cache=$cache"
     began=$SECONDS
     echo "AMD: $round"
-    "$target/debug/examples/devices"
+    "$target/$built/examples/devices"
     these=("${of_tables[@]}")
     [[ $round == *rusticl* ]] || these+=("${with_atomics[@]}")
     tests "$tables" "${these[@]}"
