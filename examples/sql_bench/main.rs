@@ -76,7 +76,7 @@ struct Args {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     partitions: Option<usize>,
 
-    /// Write a timeline of all runs to this file, for ui.perfetto.dev (docs/metrics.md)
+    /// Write a timeline of all runs to this file, for ui.perfetto.dev (docs/debugging.md)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 

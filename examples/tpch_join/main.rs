@@ -100,7 +100,7 @@ struct Args {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["data", "query", "csv"])]
     write: Option<PathBuf>,
 
-    /// Write a timeline of all runs to this file, for ui.perfetto.dev (docs/metrics.md)
+    /// Write a timeline of all runs to this file, for ui.perfetto.dev (docs/debugging.md)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 

@@ -9,7 +9,7 @@
 //!
 //! [`with_trace`] writes a timeline of what a process does. [`instrument`] has the operators of a
 //! session in it, [`query`] and [`planned`] mark a query and its planning. The file is in Chrome's
-//! trace event format, which Perfetto opens. What its rows mean is in `docs/metrics.md`.
+//! trace event format, which Perfetto opens. `docs/debugging.md` says what its rows mean.
 //!
 //! * `layer`: spans and events become slices
 //! * `file`: slices become a file, on a thread of its own
