@@ -59,8 +59,8 @@ impl MemoryThreads {
         self.run(Some(timeout), work)
     }
 
-    /// Has the threads end after what is in line. All that they share knows their handle, so it does
-    /// not go by itself.
+    /// Has the threads end after what is in line. They share this handle, so the line would never
+    /// close by itself.
     pub(super) fn stop(&self) {
         let (nobody, _) = Inbox::new();
         *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = nobody;
