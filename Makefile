@@ -36,6 +36,7 @@ suites: ## all tests of the workspace
 .PHONY: checks
 checks:
 	$(ON_POCL) $(STAGE) tpch_join $(DEBUG)/examples/tpch_join --scale 0.01 --query all --check
+	$(ON_POCL) $(STAGE) examples scripts/examples.sh $(DEBUG)/examples
 	$(STAGE) clippy $(MAKE) clippy
 	$(STAGE) doc $(MAKE) doc
 	rm -rf $(DEBUG)/evaluation-data
