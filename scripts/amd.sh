@@ -78,7 +78,7 @@ range() {
     tail -n 60 "$log" >&2
     sed -n "s/^simulated: make/amd.sh: TIMES=20 WORDS='$4' make/p" "$log" | tail -n 1 >&2
 }
-# Processes for each core. Most of them wait for a driver that hangs: without debug code, nearly all.
+# Processes for each core. Most of them wait for a driver that hangs, and in release nearly all.
 per_core=3
 [ $built = debug ] || per_core=12
 # simulate SEED SEEDS SECONDS WORDS: processes side by side.

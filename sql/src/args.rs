@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!  horton-sql [FILE]… [-c SQL]… [-f FILE]… [--format F] [--device NAME] [--set NAME=VALUE]…
+//!  horton-sql … --record FOLDER [--join NUMBER]
+//!  horton-sql replay FOLDER [--repeat TIMES] [--device NAME] [--set NAME=VALUE]…
 //!  horton-sql devices
 //! ```
 
@@ -60,6 +62,15 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
+    /// Record a join of the query instead of running it: its inputs, options and plan, as files
+    /// for `horton-sql replay`
+    #[arg(long, value_name = "FOLDER", value_parser = absolute)]
+    pub record: Option<PathBuf>,
+
+    /// The number of the join to record, if the query has several
+    #[arg(long, value_name = "NUMBER", requires = "record")]
+    pub join: Option<usize>,
+
     /// Print rows and errors only
     #[arg(short, long)]
     pub quiet: bool,
@@ -98,6 +109,28 @@ pub struct Args {
 pub enum Task {
     /// List the OpenCL devices of this machine, tested
     Devices,
+    /// Run a recorded join again: DataFusion's own, ours on the host, and ours on a device
+    Replay(Replay),
+}
+
+/// The recorded join that is run again, and how.
+#[derive(Debug, clap::Args)]
+pub struct Replay {
+    /// Folder that --record has made
+    #[arg(value_name = "FOLDER", value_parser = folder)]
+    pub folder: PathBuf,
+
+    /// Number of timed runs of each way, after one that warms up
+    #[arg(long, default_value_t = 5, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+
+    /// Run it on this device: part of a name, PLATFORM:INDEX or auto
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+
+    /// Set an option besides those that were recorded
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub set: Vec<(String, String)>,
 }
 
 /// Returns the command line `args` so that a statement of `-c` may begin with a comment: behind a
@@ -141,6 +174,11 @@ fn file(path: &str) -> Result<PathBuf, String> {
         Ok(_) => std::path::absolute(path).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// A path that need not be there. --data-path changes the working folder.
+fn absolute(path: &str) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| error.to_string())
 }
 
 fn folder(path: &str) -> Result<PathBuf, String> {

@@ -25,6 +25,8 @@ mod interrupts;
 mod output;
 mod progress;
 mod prompt;
+mod record;
+mod replay;
 mod session;
 mod shell;
 mod split;
@@ -40,7 +42,7 @@ use horton_join::report_devices;
 use horton_trace::with_trace;
 use mimalloc::MiMalloc;
 
-use crate::args::{Args, Task};
+use crate::args::{Args, Replay, Task};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::shell::Shell;
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         runtime.block_on(async {
             match &args.task {
                 Some(Task::Devices) => devices().await,
+                Some(Task::Replay(replay)) => self::replay(replay).await,
                 None => run(args).await,
             }
         })
@@ -130,6 +133,14 @@ async fn run(mut args: Args) -> Result<(), Failure> {
         shell.script(name.as_deref(), text).await?;
     }
     Ok(())
+}
+
+/// Runs a recorded join again. Fails if the rows differ.
+async fn replay(replay: &Replay) -> Result<(), Failure> {
+    match replay::run(replay).await.map_err(Failure::statement)? {
+        true => Ok(()),
+        false => Err(Failure::Error("the join gave different rows".to_owned())),
+    }
 }
 
 /// Prints the devices of this machine. Fails if there is none that joins can use.

@@ -40,6 +40,7 @@ use crate::interrupts::Interrupts;
 use crate::output::{self, Out, Printed, Style};
 use crate::progress::Progress;
 use crate::prompt::names_secret;
+use crate::record::Record;
 use crate::session::Session;
 use crate::split::split;
 use crate::summary;
@@ -76,6 +77,8 @@ pub struct Shell {
     pub print: PrintOptions,
     watch: Watch,
     interrupts: Interrupts,
+    /// Queries are recorded instead of run.
+    record: Option<Record>,
 }
 
 impl Shell {
@@ -85,6 +88,10 @@ impl Shell {
             context: session.context,
             watch: session.watch,
             interrupts,
+            record: args.record.clone().map(|folder| Record {
+                folder,
+                join: args.join,
+            }),
             print: PrintOptions {
                 format: args.format,
                 quiet: args.quiet,
@@ -195,6 +202,14 @@ impl Shell {
             if matches!(**statement, ast::Statement::Query(_)));
         let state = self.context.state();
         let logical = horton_trace::planned(state.statement_to_plan(statement)).await?;
+        if let Some(record) = self.record.as_ref().filter(|_| is_query) {
+            let recorded = record.run(&state, &logical, text).await?;
+            progress.stop();
+            if !self.print.quiet {
+                eprintln!("{recorded}");
+            }
+            return Ok(None);
+        }
         let frame = self.context.execute_logical_plan(logical).await?;
         let plan = horton_trace::planned(frame.create_physical_plan()).await?;
         let has_rows = !plan.schema().fields().is_empty();

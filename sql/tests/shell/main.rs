@@ -9,6 +9,7 @@
 //!  devices  --device, --set, `horton-sql devices`, no OpenCL
 //!  stores   http://, s3://: a server in the test
 //!  trace    --trace, and what does not get into its file
+//!  record   --record and replay: one join, run again
 //!  prompt   a pseudo-terminal: history, completion, Ctrl-C
 //! ```
 
@@ -17,6 +18,7 @@ mod files;
 mod formats;
 #[cfg(unix)]
 mod prompt;
+mod record;
 mod run;
 mod scripts;
 mod stores;
