@@ -4,7 +4,7 @@
 //! ```text
 //!  ocl ─▶ the loader's forwarders ─▶ HORTON_OPENCL_LIBRARY = this
 //!                                        │ api: programs, kernels, buffers, commands
-//!   clBuildProgram ─▶ code ┬ compile: clang ─▶ code_object ─▶ functions: one per instruction, in C
+//!   clBuildProgram ─▶ code ┬ compile: clang ─▶ code_object ─▶ functions of C, for instructions
 //!                          └ native ─▶ pocl
 //!   clEnqueue…     ─▶ queue: a thread that falls behind ─▶ code ┬ launch ─▶ waves ─▶ functions
 //!                                                               └ native ─▶ pocl
