@@ -16,7 +16,6 @@
 //!
 //! Source: AMD Instinct MI200 and MI300 ISA, and RDNA3 ISA.
 
-mod access;
 mod memory;
 mod operand;
 mod table;
@@ -24,8 +23,8 @@ mod vector;
 
 use std::collections::HashMap;
 
-pub use self::access::{Access, Kind};
 use self::operand::{Assembly, Result};
+use crate::races::Access;
 use crate::target::Target;
 
 const PRELUDE: &str = include_str!("prelude.c");
