@@ -74,17 +74,17 @@ impl CodeObject {
         Self::of(&bytes, &printed(kept, &mut readelf)?)
     }
 
-    /// Returns the code object of these bytes, of which the tool said `told`.
-    fn of(bytes: &[u8], told: &str) -> Result<Self, String> {
-        if !told.contains("amdhsa.kernels:") {
+    /// Returns the code object of these bytes, of which the tool said `listing`.
+    fn of(bytes: &[u8], listing: &str) -> Result<Self, String> {
+        if !listing.contains("amdhsa.kernels:") {
             return Err("not a code object of an AMD GPU".to_owned());
         }
-        if told.contains("Relocation section") {
+        if listing.contains("Relocation section") {
             return Err("a code object with relocations".to_owned());
         }
-        let memory = read_segments(bytes, told)?;
-        let descriptors = read_descriptors(told);
-        let kernels = read_metadata(told).into_iter();
+        let memory = read_segments(bytes, listing)?;
+        let descriptors = read_descriptors(listing);
+        let kernels = read_metadata(listing).into_iter();
         let kernels = kernels.map(|fields| Kernel::read(&fields, &descriptors, &memory));
         let kernels = kernels.collect::<Result<_, _>>()?;
         Ok(Self { memory, kernels })
@@ -153,9 +153,9 @@ impl Parameter {
 }
 
 /// Returns the segments as they are in memory.
-fn read_segments(bytes: &[u8], told: &str) -> Result<Vec<u8>, String> {
+fn read_segments(bytes: &[u8], listing: &str) -> Result<Vec<u8>, String> {
     let mut memory = Vec::new();
-    for line in told.lines() {
+    for line in listing.lines() {
         let mut words = line.split_whitespace();
         if words.next() != Some("LOAD") {
             continue;
@@ -178,8 +178,10 @@ fn read_segments(bytes: &[u8], told: &str) -> Result<Vec<u8>, String> {
 }
 
 /// Returns where each kernel's descriptor is.
-fn read_descriptors(told: &str) -> HashMap<&str, u64> {
-    let lines = told.lines().map(|line| line.split_whitespace().collect());
+fn read_descriptors(listing: &str) -> HashMap<&str, u64> {
+    let lines = listing
+        .lines()
+        .map(|line| line.split_whitespace().collect());
     let symbols = lines.filter_map(|words: Vec<_>| match words[..] {
         [_, place, _, "OBJECT", .., name] => {
             let place = u64::from_str_radix(place, 16).ok()?;
@@ -214,9 +216,9 @@ impl Metadata<'_> {
 ///         .size:           8
 ///     .name:           lookup
 /// ```
-fn read_metadata(told: &str) -> Vec<Vec<Metadata<'_>>> {
+fn read_metadata(listing: &str) -> Vec<Vec<Metadata<'_>>> {
     let mut kernels: Vec<Vec<Metadata>> = Vec::new();
-    for line in told.lines() {
+    for line in listing.lines() {
         let pair = line.trim_start_matches([' ', '-']);
         let (indent, _) = line.split_at(line.len() - pair.len());
         let Some((key, value)) = pair.split_once(':').filter(|_| pair.starts_with('.')) else {
@@ -243,7 +245,7 @@ fn read_metadata(told: &str) -> Vec<Vec<Metadata<'_>>> {
 mod tests {
     use super::*;
 
-    const TOLD: &str = "
+    const LISTING: &str = "
   LOAD           0x000008 0x0000000000000010 0x0000000000000010 0x000040 0x000050 R   0x1000
 There are no relocations in this file.
      1: 0000000000000010    64 OBJECT  GLOBAL PROTECTED     6 lookup.kd
@@ -274,7 +276,7 @@ amdhsa.target:   amdgcn-amd-amdhsa--gfx90a
         let mut bytes = [0; 0x48];
         // The descriptor: local bytes, and the first instruction 72 bytes further on.
         (bytes[8], bytes[8 + 16]) = (96, 72);
-        let object = CodeObject::of(&bytes, TOLD).unwrap();
+        let object = CodeObject::of(&bytes, LISTING).unwrap();
         assert_eq!((object.memory.len(), object.memory[16]), (0x60, 96));
         let [kernel] = object.kernels() else {
             panic!("one kernel")
@@ -290,8 +292,8 @@ amdhsa.target:   amdgcn-amd-amdhsa--gfx90a
 
     #[test]
     fn what_is_broken_is_an_error() {
-        let error = |told: &str| CodeObject::of(&[0; 0x48], told).err().unwrap();
-        let with = |from, to| error(&TOLD.replace(from, to));
+        let error = |listing: &str| CodeObject::of(&[0; 0x48], listing).err().unwrap();
+        let with = |from, to| error(&LISTING.replace(from, to));
         assert!(error("").contains("not a code object"));
         assert!(with("no relocations", "Relocation section").contains("with relocations"));
         assert!(with("0x000040", "0x000041").contains("out of the file"));

@@ -108,7 +108,8 @@ pub fn run(code: &LoadedCode, launch: &Launch) -> Result<(u64, Vec<String>), Str
     report(&work, tally, end)
 }
 
-/// Returns where bytes begin and end.
+/// Returns where bytes begin and end. The system's allocator aligns them by 16, and scalar loads of
+/// the kernel need 4.
 fn range(bytes: &[u8]) -> (u64, u64) {
     let pointers = bytes.as_ptr_range();
     (pointers.start as u64, pointers.end as u64)

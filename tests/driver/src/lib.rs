@@ -15,6 +15,11 @@
 //! says nothing on speed, caches or the drivers' own compilers. A program that opens it can have it
 //! fail, too (`faults`). For many seeds of that, PoCL runs the kernels (`native`).
 //!
+//! It has three parts. The emulator makes machine code of a program and runs it, in at most 2,500
+//! lines: `compile`, `runtime.cl`, `tools`, `target`, `code_object`, `isa`, `functions`, `launch`
+//! and `waves`. The search for races looks at what it does (`races`). All other files are the
+//! OpenCL library around these two.
+//!
 //! | word of `HORTON_DRIVER` | |
 //! |---|---|
 //! | `gfx90a`, `gfx942`, `gfx1100` | the chip; `gfx1100` if none is said |

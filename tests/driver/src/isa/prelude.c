@@ -51,7 +51,8 @@ Memory memory;
 #define SCC S[258]
 
 /* The head of a function, and the step to an instruction that lies `n` bytes further on. */
-#define F(name) static void name(u32 *restrict S, u32 *restrict V, u8 *L, u8 *X, const i64 *restrict N)
+#define F(name) \
+  static void name(u32 *restrict S, u32 *restrict V, u8 *L, u8 *X, const i64 *restrict N)
 #define NEXT(n) SET64(PC, S64(PC) + (n))
 
 /* A mask has a bit for each lane. E is a copy of EXEC: an instruction may change EXEC itself. */

@@ -27,8 +27,8 @@ pub fn body(assembly: &Assembly, operation: &str) -> Result {
     find("vector", operation, assembly, &[])
 }
 
-/// Returns the declarations of a, b and c, the sources from operand `first` on. Sub-dword addressing
-/// takes parts of them.
+/// Returns the declarations of a, b and c, the sources from operand `first` on, of which sub-dword
+/// addressing takes parts.
 pub fn sources(assembly: &Assembly, first: usize, bits: u32) -> Result {
     let mut declarations = String::new();
     for (name, index) in ('a'..='c').zip(first..assembly.operands.len()) {
