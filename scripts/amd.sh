@@ -30,7 +30,9 @@ fi
 
 has_tools() {
     local tool
-    for tool in clang-19 lld-19 llvm-objdump-19; do command -v $tool >/dev/null || return 1; done
+    for tool in clang-19 lld-19 llvm-objdump-19 llvm-readelf-19; do
+        command -v $tool >/dev/null || return 1
+    done
     [ -e /usr/lib/clc/amdgcn--amdhsa.bc ]
 }
 # Ends the script if there is no compiler for AMD's chips, and none can be installed.

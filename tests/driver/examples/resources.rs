@@ -14,6 +14,7 @@
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 
 use horton_driver::code_object::{CodeObject, Kernel};
@@ -54,8 +55,7 @@ fn main() -> Result<ExitCode, String> {
     let mut failed = Vec::new();
     for file in std::env::args().skip(1) {
         let target = target_of(&file)?;
-        let bytes = std::fs::read(&file).map_err(|error| format!("{file}: {error}"))?;
-        for kernel in CodeObject::load(&bytes)?.kernels() {
+        for kernel in CodeObject::load(Path::new(&file))?.kernels() {
             let (most, kept) = waves(target, kernel);
             let row = format!(
                 "{} | {} | {} + {} | {} | {} | {kept} of {most}",

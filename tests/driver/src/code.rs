@@ -72,10 +72,7 @@ impl Code {
     /// Why it was stopped.
     pub fn run(&self, launch: &Launch) -> Result<(u64, Vec<String>), String> {
         match self {
-            Self::Emulated(code) => {
-                let counts = launch::run(code, launch)?;
-                Ok((counts.instructions, counts.remarks))
-            }
+            Self::Emulated(code) => launch::run(code, launch),
             Self::Native(program) => program.run(launch).map(|()| (0, Vec::new())),
         }
     }

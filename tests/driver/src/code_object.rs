@@ -1,37 +1,28 @@
 //! Code objects: the ELF files that AMD's compilers make of a program.
 //!
 //! ```text
-//!   file ─┬─ LOAD segments ───────▶ memory, each at its address from the start
-//!         ├─ symbols NAME.kd ─────▶ kernel descriptors there: local memory, registers, entry
-//!         └─ a note, MessagePack ─▶ metadata of each kernel: arguments, sizes, registers, spills
+//!   file ─ llvm-readelf ─┬─ LOAD 0x…  ──────▶ memory, each segment at its address from the start
+//!                        ├─ … NAME.kd ──────▶ kernel descriptors there: local memory, entry, …
+//!                        └─ .name: NAME … ──▶ metadata of each kernel: arguments, sizes, spills
 //! ```
 //!
 //! Source: LLVM's "User Guide for AMDGPU Backend", its sections on code objects and kernel
-//! descriptors. A crate that reads ELF would leave the checks of offsets to us all the same. The
-//! code does not depend on its place, so relocations are an error and are not applied.
-
-mod message_pack;
+//! descriptors. LLVM's tool reads ELF and the metadata, which are MessagePack, and prints them. To
+//! read them ourselves took three times the code. The code does not depend on its place, so
+//! relocations are an error and are not applied.
 
 use std::collections::HashMap;
-use std::ptr::{NonNull, null_mut};
+use std::path::Path;
+use std::process::Command;
 
-use message_pack::Value;
+use crate::tools::printed;
 
-/// The most bytes of a code object.
-const BYTES_MAX: u64 = 1 << 28;
-
-/// Numbers of ELF, and the kind of the note with the metadata.
-const EM_AMDGPU: u64 = 224;
-const PT_LOAD: u64 = 1;
-const PT_NOTE: u64 = 4;
-const SHT_RELA: u64 = 4;
-const SHT_REL: u64 = 9;
-const SHT_DYNSYM: u64 = 11;
-const NT_AMDGPU_METADATA: u64 = 32;
+/// The most bytes of a code object in memory.
+const BYTES_MAX: usize = 1 << 28;
 
 /// A loaded code object.
 pub struct CodeObject {
-    pub(crate) memory: Mapping,
+    pub(crate) memory: Vec<u8>,
     kernels: Vec<Kernel>,
 }
 
@@ -69,22 +60,33 @@ pub struct Parameter {
 }
 
 impl CodeObject {
-    /// Loads a code object from the bytes of its file.
+    /// Loads the code object that a file is. What the tool says of it is kept beside it.
     ///
     /// # Errors
-    /// If it is none, is broken, or has relocations.
-    pub fn load(bytes: &[u8]) -> Result<Self, String> {
-        if !bytes.starts_with(b"\x7fELF\x02\x01") || number(bytes, 18, 2)? != EM_AMDGPU {
+    /// If it is none, is broken, or has relocations; or if LLVM's tool is missing.
+    pub fn load(file: &Path) -> Result<Self, String> {
+        let bytes = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let mut readelf = Command::new("llvm-readelf-19");
+        readelf
+            .args(["-l", "-r", "--dyn-syms", "--notes"])
+            .arg(file);
+        let kept = file.with_added_extension("readelf");
+        Self::of(&bytes, &printed(kept, &mut readelf)?)
+    }
+
+    /// Returns the code object of these bytes, of which the tool said `listing`.
+    fn of(bytes: &[u8], listing: &str) -> Result<Self, String> {
+        if !listing.contains("amdhsa.kernels:") {
             return Err("not a code object of an AMD GPU".to_owned());
         }
-        let (image, metadata) = read_segments(bytes)?;
-        let descriptors = read_descriptors(bytes)?;
-        let kernels = metadata.get("amdhsa.kernels").ok_or("no metadata")?;
-        let kernels = kernels.items().iter();
-        let kernels = kernels.map(|kernel| Kernel::read(kernel, &descriptors, &image));
+        if listing.contains("Relocation section") {
+            return Err("a code object with relocations".to_owned());
+        }
+        let memory = read_segments(bytes, listing)?;
+        let descriptors = read_descriptors(listing);
+        let kernels = read_metadata(listing).into_iter();
+        let kernels = kernels.map(|fields| Kernel::read(&fields, &descriptors, &memory));
         let kernels = kernels.collect::<Result<_, _>>()?;
-        let memory = Mapping::new(image.len())?;
-        memory.write(0, &image)?;
         Ok(Self { memory, kernels })
     }
 
@@ -95,206 +97,210 @@ impl CodeObject {
 }
 
 impl Kernel {
-    fn read(value: &Value, places: &HashMap<String, u64>, image: &[u8]) -> Result<Self, String> {
-        let name = value.get(".name").and_then(Value::text);
-        let name = name.ok_or("a kernel without a name")?.to_owned();
-        let at = *places.get(&name).ok_or("a kernel without a descriptor")?;
-        let word = |offset| number(part(image, at, 64)?, offset, 4).map(|word| word as u32);
-        let parameters = value.get(".args").map_or(&[][..], Value::items).iter();
+    /// Reads a kernel: its own metadata, and those of its arguments behind it.
+    fn read(
+        metadata: &[Metadata],
+        places: &HashMap<&str, u64>,
+        memory: &[u8],
+    ) -> Result<Self, String> {
+        let (own, arguments) = metadata.split_first().ok_or("no metadata")?;
+        let name = own.text(".name")?;
+        let at = *places.get(name).ok_or("a kernel without a descriptor")?;
+        let word = |offset: u64| {
+            let bytes = memory.get(at.saturating_add(offset) as usize..);
+            let bytes = bytes.and_then(<[u8]>::first_chunk);
+            let bytes = bytes.ok_or_else(|| format!("no descriptor at {at:#x}"))?;
+            Ok::<_, String>(u32::from_le_bytes(*bytes))
+        };
+        let from_descriptor = u64::from(word(16)?) | u64::from(word(20)?) << 32;
         let kernel = Self {
-            name,
-            parameters: parameters.map(Parameter::read).collect::<Result<_, _>>()?,
-            kernarg_bytes: word(8)?.max(value.number(".kernarg_segment_size")?),
+            name: name.to_owned(),
+            parameters: arguments
+                .iter()
+                .map(Parameter::read)
+                .collect::<Result<_, _>>()?,
+            kernarg_bytes: word(8)?.max(own.number(".kernarg_segment_size")?),
             local_bytes: word(0)?,
             private_bytes: word(4)?,
-            local_max: value.number(".max_flat_workgroup_size")?,
-            vgprs: value.number(".vgpr_count")?,
-            sgprs: value.number(".sgpr_count")?,
-            agprs: value.number(".agpr_count").unwrap_or(0),
-            vgpr_spills: value.number(".vgpr_spill_count")?,
-            sgpr_spills: value.number(".sgpr_spill_count")?,
+            local_max: own.number(".max_flat_workgroup_size")?,
+            vgprs: own.number(".vgpr_count")?,
+            sgprs: own.number(".sgpr_count")?,
+            agprs: own.number(".agpr_count").unwrap_or(0),
+            vgpr_spills: own.number(".vgpr_spill_count")?,
+            sgpr_spills: own.number(".sgpr_spill_count")?,
             descriptor: at,
-            entry: at.wrapping_add(number(image, at + 16, 8)?),
+            entry: at.wrapping_add(from_descriptor),
             resources: word(52)?,
             properties: word(56)?,
         };
         let end = |one: &Parameter| u64::from(one.offset) + u64::from(one.size);
         let end = kernel.parameters.iter().map(end).max();
         if end > Some(kernel.kernarg_bytes.into()) {
-            return Err(format!("{} has an argument out of bounds", kernel.name));
+            return Err(format!("{name} has an argument out of bounds"));
         }
         Ok(kernel)
     }
 }
 
 impl Parameter {
-    fn read(value: &Value) -> Result<Self, String> {
-        let kind = value.get(".value_kind").and_then(Value::text);
+    fn read(metadata: &Metadata) -> Result<Self, String> {
         Ok(Self {
-            offset: value.number(".offset")?,
-            size: value.number(".size")?,
-            kind: kind.ok_or("an argument without a kind")?.to_owned(),
+            offset: metadata.number(".offset")?,
+            size: metadata.number(".size")?,
+            kind: metadata.text(".value_kind")?.to_owned(),
         })
     }
 }
 
-/// Returns `size` bytes at `at`.
-fn part(bytes: &[u8], at: u64, size: u64) -> Result<&[u8], String> {
-    let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..));
-    let part = rest.and_then(|rest| rest.get(..usize::try_from(size).ok()?));
-    part.ok_or_else(|| format!("a broken code object: no {size} bytes at {at:#x}"))
-}
-
-/// Returns the number of `size` bytes, at most 8, at `at`.
-fn number(bytes: &[u8], at: u64, size: u64) -> Result<u64, String> {
-    let bytes = part(bytes, at, size)?.iter().rev();
-    Ok(bytes.fold(0, |number, byte| number << 8 | u64::from(*byte)))
-}
-
-/// Returns the rows of a table of the file: where its place and its length are, and a row's size.
-fn rows(bytes: &[u8], place: u64, length: u64, size: u64) -> Result<Vec<&[u8]>, String> {
-    let table_bytes = number(bytes, length, 2)? * size;
-    let table = part(bytes, number(bytes, place, 8)?, table_bytes)?;
-    Ok(table.chunks_exact(size as usize).collect())
-}
-
-/// Returns the segments as they are in memory, and the metadata.
-fn read_segments(bytes: &[u8]) -> Result<(Vec<u8>, Value), String> {
-    let (mut image, mut metadata) = (Vec::new(), Value::Other);
-    for segment in rows(bytes, 32, 56, 56)? {
-        let content = part(bytes, number(segment, 8, 8)?, number(segment, 32, 8)?)?;
-        match number(segment, 0, 4)? {
-            PT_LOAD => {
-                let (start, size) = (number(segment, 16, 8)?, number(segment, 40, 8)?);
-                let size = size.max(content.len() as u64);
-                let end = start.checked_add(size).filter(|end| *end <= BYTES_MAX);
-                let end = end.ok_or("a code object that is too large")? as usize;
-                image.resize(end.max(image.len()), 0);
-                image[start as usize..][..content.len()].copy_from_slice(content);
-            }
-            PT_NOTE => metadata = read_notes(content)?.unwrap_or(metadata),
-            _ => (),
+/// Returns the segments as they are in memory.
+fn read_segments(bytes: &[u8], listing: &str) -> Result<Vec<u8>, String> {
+    let mut memory = Vec::new();
+    for line in listing.lines() {
+        let mut words = line.split_whitespace();
+        if words.next() != Some("LOAD") {
+            continue;
         }
+        let mut number = || {
+            let digits = words.next()?.strip_prefix("0x")?;
+            usize::from_str_radix(digits, 16).ok()
+        };
+        let numbers = [(); 5].map(|()| number().unwrap_or(usize::MAX));
+        let [offset, start, _, in_file, size] = numbers;
+        let content = bytes.get(offset..).and_then(|rest| rest.get(..in_file));
+        let content = content.ok_or("a segment out of the file")?;
+        let end = start.checked_add(size.max(in_file));
+        let end = end.filter(|end| *end <= BYTES_MAX);
+        let end = end.ok_or("a code object that is too large")?;
+        memory.resize(end.max(memory.len()), 0);
+        memory[start..][..in_file].copy_from_slice(content);
     }
-    Ok((image, metadata))
-}
-
-fn read_notes(notes: &[u8]) -> Result<Option<Value>, String> {
-    let mut at = 0;
-    while at < notes.len() as u64 {
-        let (name, size) = (number(notes, at, 4)?, number(notes, at + 4, 4)?);
-        let content = at + 12 + name.next_multiple_of(4);
-        if number(notes, at + 8, 4)? == NT_AMDGPU_METADATA {
-            return message_pack::decode(part(notes, content, size)?).map(Some);
-        }
-        at = content + size.next_multiple_of(4);
-    }
-    Ok(None)
+    Ok(memory)
 }
 
 /// Returns where each kernel's descriptor is.
-fn read_descriptors(bytes: &[u8]) -> Result<HashMap<String, u64>, String> {
-    let sections = rows(bytes, 40, 60, 64)?;
-    let content = |s| part(bytes, number(s, 24, 8)?, number(s, 32, 8)?);
-    let mut places = HashMap::new();
-    for section in &sections {
-        let kind = number(section, 4, 4)?;
-        if matches!(kind, SHT_RELA | SHT_REL) && number(section, 32, 8)? > 0 {
-            return Err("a code object with relocations".to_owned());
+fn read_descriptors(listing: &str) -> HashMap<&str, u64> {
+    let lines = listing
+        .lines()
+        .map(|line| line.split_whitespace().collect());
+    let symbols = lines.filter_map(|words: Vec<_>| match words[..] {
+        [_, place, _, "OBJECT", .., name] => {
+            let place = u64::from_str_radix(place, 16).ok()?;
+            Some((name.strip_suffix(".kd")?, place))
         }
-        if kind != SHT_DYNSYM {
+        _ => None,
+    });
+    symbols.collect()
+}
+
+/// Keys and values of a kernel or of an argument.
+#[derive(Default)]
+struct Metadata<'a>(HashMap<&'a str, &'a str>);
+
+impl Metadata<'_> {
+    fn text(&self, key: &str) -> Result<&str, String> {
+        let text = self.0.get(key).copied();
+        text.ok_or_else(|| format!("metadata without {key}"))
+    }
+
+    fn number(&self, key: &str) -> Result<u32, String> {
+        let text = self.text(key)?;
+        text.parse().map_err(|_| format!("{key} is {text}"))
+    }
+}
+
+/// Returns the metadata of each kernel, and those of its arguments behind it.
+///
+/// ```text
+///   - .args:                        a kernel: its keys are 4 letters from the left
+///       - .offset:         0        an argument: 8 letters from the left
+///         .size:           8
+///     .name:           lookup
+/// ```
+fn read_metadata(listing: &str) -> Vec<Vec<Metadata<'_>>> {
+    let mut kernels: Vec<Vec<Metadata>> = Vec::new();
+    for line in listing.lines() {
+        let pair = line.trim_start_matches([' ', '-']);
+        let (indent, _) = line.split_at(line.len() - pair.len());
+        let Some((key, value)) = pair.split_once(':').filter(|_| pair.starts_with('.')) else {
             continue;
-        }
-        let strings = sections.get(number(section, 40, 4)? as usize);
-        let strings = content(strings.ok_or("symbols without names")?)?;
-        for symbol in content(section)?.chunks_exact(24) {
-            let name = strings.get(number(symbol, 0, 4)? as usize..);
-            let name = name.and_then(|name| name.split(|byte| *byte == 0).next());
-            if let Some(name) = name.and_then(|name| name.strip_suffix(b".kd")) {
-                let name = String::from_utf8_lossy(name).into_owned();
-                places.insert(name, number(symbol, 8, 8)?);
-            }
-        }
-    }
-    Ok(places)
-}
-
-/// Zeroed memory that begins at a page, and takes space once it is touched.
-pub(crate) struct Mapping {
-    at: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: it owns the memory, which depends on no thread.
-unsafe impl Send for Mapping {}
-// SAFETY: loading writes to it before it is shared; then only kernels do, a launch at a time.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    pub(crate) fn new(bytes: usize) -> Result<Self, String> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: it maps new memory, at a place of the system's choice.
-        let at = unsafe { libc::mmap(null_mut(), bytes, access, kind, -1, 0) };
-        let at = (at != libc::MAP_FAILED).then(|| at.cast());
-        let at = at.and_then(NonNull::new);
-        let at = at.ok_or_else(|| format!("no memory of {bytes} bytes"))?;
-        Ok(Self { at, bytes })
-    }
-
-    pub(crate) fn start(&self) -> *mut u8 {
-        self.at.as_ptr()
-    }
-
-    /// Returns where it begins and ends.
-    pub(crate) fn range(&self) -> (u64, u64) {
-        let start = self.start() as u64;
-        (start, start + self.bytes as u64)
-    }
-
-    /// Writes at that offset.
-    pub(crate) fn write(&self, offset: usize, content: &[u8]) -> Result<(), String> {
-        if offset > self.bytes || content.len() > self.bytes - offset {
-            return Err(format!("no room at {offset:#x}"));
-        }
-        // SAFETY: it fits, as was checked. The content is memory of Rust's, not of a mapping.
-        unsafe {
-            self.start()
-                .add(offset)
-                .copy_from(content.as_ptr(), content.len())
         };
-        Ok(())
+        match (indent, kernels.last_mut()) {
+            ("  - ", _) => kernels.push(vec![Metadata::default()]),
+            ("      - ", Some(kernel)) => kernel.push(Metadata::default()),
+            _ => (),
+        }
+        let kernel = kernels.last_mut();
+        let of = match indent.len() {
+            4 => kernel.and_then(|kernel| kernel.first_mut()),
+            _ => kernel.and_then(|kernel| kernel.last_mut()),
+        };
+        if let Some(Metadata(pairs)) = of {
+            pairs.insert(key, value.trim());
+        }
     }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: it was mapped with this size. What has its address lives no longer than it.
-        unsafe { libc::munmap(self.start().cast(), self.bytes) };
-    }
+    kernels
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const LISTING: &str = "
+  LOAD           0x000008 0x0000000000000010 0x0000000000000010 0x000040 0x000050 R   0x1000
+There are no relocations in this file.
+     1: 0000000000000010    64 OBJECT  GLOBAL PROTECTED     6 lookup.kd
+     2: 0000000000000058    64 FUNC    GLOBAL PROTECTED     7 lookup
+amdhsa.kernels:
+  - .args:
+      - .offset:         0
+        .size:           8
+        .value_kind:     global_buffer
+      - .offset:         8
+        .size:           4
+        .value_kind:     by_value
+    .kernarg_segment_size: 12
+    .language_version:
+      - 1
+      - 2
+    .max_flat_workgroup_size: 256
+    .name:           lookup
+    .sgpr_count:     11
+    .sgpr_spill_count: 0
+    .vgpr_count:     4
+    .vgpr_spill_count: 0
+amdhsa.target:   amdgcn-amd-amdhsa--gfx90a
+";
+
     #[test]
-    fn a_broken_elf_is_an_error() {
-        let mut elf = vec![0; 128];
-        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        elf[18] = EM_AMDGPU as u8;
-        let error = |bytes: &[u8]| CodeObject::load(bytes).err().unwrap();
-        assert!(error(b"").contains("not a code object"));
-        assert!(error(&elf).contains("no metadata"));
-        assert!(error(&elf[..40]).contains("no 2 bytes at 0x38"));
-        // A segment: in the file, too large in memory, and behind the end of the file.
-        elf[56] = 1;
-        elf[32] = 64;
-        assert!(error(&elf).contains("no metadata"));
-        elf[64] = PT_LOAD as u8;
-        elf[110] = 1;
-        assert!(error(&elf).contains("too large"));
-        elf[39] = 255;
-        assert!(error(&elf).contains("no 56 bytes"));
+    fn a_kernel_is_read() {
+        let mut bytes = [0; 0x48];
+        // The descriptor: local bytes, and the first instruction 72 bytes further on.
+        (bytes[8], bytes[8 + 16]) = (96, 72);
+        let object = CodeObject::of(&bytes, LISTING).unwrap();
+        assert_eq!((object.memory.len(), object.memory[16]), (0x60, 96));
+        let [kernel] = object.kernels() else {
+            panic!("one kernel")
+        };
+        assert_eq!((&*kernel.name, kernel.vgprs), ("lookup", 4));
+        assert_eq!((kernel.local_bytes, kernel.entry), (96, 0x58));
+        let parameters = kernel.parameters.iter();
+        let parameters: Vec<_> = parameters
+            .map(|one| (one.offset, one.size, &*one.kind))
+            .collect();
+        assert_eq!(parameters, [(0, 8, "global_buffer"), (8, 4, "by_value")]);
+    }
+
+    #[test]
+    fn what_is_broken_is_an_error() {
+        let error = |listing: &str| CodeObject::of(&[0; 0x48], listing).err().unwrap();
+        let with = |from, to| error(&LISTING.replace(from, to));
+        assert!(error("").contains("not a code object"));
+        assert!(with("no relocations", "Relocation section").contains("with relocations"));
+        assert!(with("0x000040", "0x000041").contains("out of the file"));
+        assert!(with("0x000050", "0x0000000100000000").contains("too large"));
+        assert!(with("0000000000000010    64", "0000000000000050    64").contains("no descriptor"));
+        assert!(with("lookup.kd", "lookup").contains("without a descriptor"));
+        assert!(with("_size: 12", "_size: 11").contains("out of bounds"));
+        assert!(with(".vgpr_count", ".vgprs").contains("without .vgpr_count"));
     }
 }

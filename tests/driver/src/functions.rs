@@ -11,28 +11,20 @@
 //! Source: LLVM's "User Guide for AMDGPU Backend". An interpreter would need no compiler, but would
 //! decode each instruction each time.
 
-use std::ffi::{CStr, CString, c_void};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr::NonNull;
 
-use crate::isa::{self, Access};
+use libloading::Library;
+
+use crate::isa::{self, Instruction};
 use crate::target::Target;
-use crate::tools::{made, name_of, output, written};
+use crate::tools::{made, name_of, output, printed, written};
 
-const FLAGS: &str = "-O1 -fwrapv -fno-strict-aliasing -Wno-everything -fPIC -shared";
+const FLAGS: &str = "-O2 -fwrapv -fno-strict-aliasing -Wno-everything -fPIC -shared";
 
-/// It gets scalar and vector registers, null, local and private memory, and accumulators.
-type Function = unsafe extern "C" fn(*mut u32, *mut u32, *mut c_void, *mut u8, *mut u8, *mut u32);
-
-/// An instruction; without a function if none that is known begins there.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Entry {
-    pub function: Option<Function>,
-    pub is_barrier: bool,
-    pub access: Option<Access>,
-}
+/// It gets scalar and vector registers, local and private memory, and its numbers.
+pub(crate) type Function = unsafe extern "C" fn(*mut u32, *mut u32, *mut u8, *mut u8, *const i64);
 
 /// Global memory from an address up to another.
 #[repr(C)]
@@ -67,10 +59,10 @@ pub(crate) struct Memory {
 
 /// The functions of a code object.
 pub struct Functions {
-    table: Vec<Entry>,
-    /// Instructions that are not known. To meet one is an error.
-    pub(crate) unknown: Vec<String>,
+    /// What begins at each fourth byte of the code. An error is why nothing that is known does.
+    table: Vec<Result<Instruction, String>>,
     disassembly: String,
+    functions: NonNull<Function>,
     pub(crate) memory: NonNull<Memory>,
     /// Has the functions and the memory.
     _library: Library,
@@ -82,43 +74,62 @@ unsafe impl Send for Functions {}
 unsafe impl Sync for Functions {}
 
 impl Functions {
-    /// Makes the functions of a code object, whose code has so many bytes when it is loaded.
+    /// Makes the functions of the code object in a file, whose code has so many bytes when it is
+    /// loaded.
     ///
     /// # Errors
     /// If LLVM's tools are missing or fail, or if the library cannot be opened.
-    pub fn load(target: Target, object: &[u8], bytes: u64, cache: &Path) -> Result<Self, String> {
-        let file = written(cache.join(name_of(object)).with_extension("elf"), object)?;
-        let disassembly = output(Command::new("llvm-objdump-19").args(["-d", "-l"]).arg(file))?;
+    pub fn load(target: Target, object: &Path, bytes: usize, cache: &Path) -> Result<Self, String> {
+        let mut objdump = Command::new("llvm-objdump-19");
+        objdump.args(["-d", "-l"]).arg(object);
+        let disassembly = printed(object.with_added_extension("objdump"), &mut objdump)?;
         let translated = isa::translate(target, &disassembly);
-        let library = Library::open(&compile(target, &translated.source, cache)?)?;
-        let functions = library.symbol(c"functions")?.cast();
-        let mut table = vec![Entry::default(); bytes.div_ceil(4) as usize];
-        for instruction in translated.table {
-            let entry = table.get_mut(instruction.address as usize / 4);
-            let entry = entry.ok_or("an instruction out of the code")?;
-            // SAFETY: the source that was compiled has a function of each number in the table.
-            entry.function = Some(unsafe { functions.add(instruction.function).read() });
-            entry.is_barrier = instruction.is_barrier;
-            entry.access = instruction.access;
+        let mut table = vec![];
+        table.resize_with(bytes.div_ceil(4), || Err("no instruction".to_owned()));
+        for (address, instruction) in translated.table {
+            let entry = table.get_mut(address as usize / 4);
+            *entry.ok_or("an instruction out of the code")? = instruction;
         }
+        let file = compile(target, &translated.source, cache)?;
+        let failed = |error: libloading::Error| format!("{}: {error}", file.display());
+        // SAFETY: loading runs no code of the library's.
+        let library = unsafe { Library::new(&file) }.map_err(failed)?;
+        // SAFETY: the prelude declares it so.
+        let memory = unsafe { library.get(b"memory\0") }.map_err(failed)?;
+        // SAFETY: it is an array of functions with these parameters.
+        let functions = unsafe { library.get(b"functions\0") }.map_err(failed)?;
         Ok(Self {
             table,
-            unknown: translated.unknown,
             disassembly,
-            memory: library.symbol(c"memory")?.cast(),
+            functions: *functions,
+            memory: *memory,
             _library: library,
         })
     }
 
-    /// Returns what is at an offset of the code, if that is not out of it.
-    pub(crate) fn entry(&self, offset: u64) -> Option<Entry> {
-        self.table.get((offset / 4) as usize).copied()
+    /// Returns what is at an offset of the code.
+    ///
+    /// # Errors
+    /// If it is out of the code, or not known.
+    pub(crate) fn instruction(&self, offset: u64) -> Result<&Instruction, String> {
+        let entry = self.table.get((offset / 4) as usize);
+        entry
+            .ok_or("out of the code")?
+            .as_ref()
+            .map_err(String::clone)
+    }
+
+    /// Returns the function of an instruction.
+    pub(crate) fn function(&self, instruction: &Instruction) -> Function {
+        // SAFETY: the source that was compiled has a function for each instruction in the table.
+        unsafe { self.functions.add(instruction.function).read() }
     }
 
     /// Returns the fewest bytes that an instruction moves, but no more than 4.
     pub(crate) fn word(&self) -> u32 {
-        let accesses = self.table.iter().filter_map(|entry| entry.access);
-        accesses.map(|access| access.bytes).min().unwrap_or(4)
+        let known = self.table.iter().flatten();
+        let bytes = known.filter_map(|instruction| Some(instruction.access?.bytes));
+        bytes.min().unwrap_or(4)
     }
 
     /// Returns the offset, the text and the source's line of the instruction there.
@@ -135,43 +146,16 @@ impl Functions {
     }
 }
 
-/// Returns the library of that source.
+/// Returns the library of that source, in a file.
 fn compile(target: Target, source: &str, cache: &Path) -> Result<PathBuf, String> {
     let name = cache.join(name_of((FLAGS, target, source)));
     let file = written(name.with_extension("c"), source.as_bytes())?;
     let wave = format!("-DW={}", target.wave_size());
-    made(name.with_extension("so"), |to| {
+    let library = made(name.with_extension("so"), |to| {
         let mut clang = Command::new("clang-19");
         clang.args(FLAGS.split(' ')).arg(wave).arg(file);
         output(clang.arg("-o").arg(to).arg("-lm")).map(drop)
-    })
-}
-
-/// A library that is loaded.
-struct Library(NonNull<c_void>);
-
-impl Library {
-    fn open(path: &Path) -> Result<Self, String> {
-        // A name without a folder would be looked for elsewhere.
-        let path = path.canonicalize().map_err(|error| error.to_string())?;
-        let name = CString::new(path.as_os_str().as_bytes());
-        let name = name.map_err(|error| error.to_string())?;
-        // SAFETY: the name ends with a zero, and loading runs no code of the library's.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        let handle = NonNull::new(handle).map(Self);
-        handle.ok_or_else(|| format!("dlopen: {} cannot be loaded", path.display()))
-    }
-
-    fn symbol(&self, name: &CStr) -> Result<NonNull<c_void>, String> {
-        // SAFETY: the library is loaded, and the name ends with a zero.
-        let symbol = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
-        NonNull::new(symbol).ok_or_else(|| format!("dlsym: no {name:?}"))
-    }
-}
-
-impl Drop for Library {
-    fn drop(&mut self) {
-        // SAFETY: it is open, and its owner's pointers into it are not used any more.
-        unsafe { libc::dlclose(self.0.as_ptr()) };
-    }
+    })?;
+    // A name without a folder would be looked for elsewhere.
+    library.canonicalize().map_err(|error| error.to_string())
 }

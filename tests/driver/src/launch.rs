@@ -13,17 +13,17 @@
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use crate::code_object::{CodeObject, Kernel, Mapping, Parameter};
+use crate::code_object::{CodeObject, Kernel, Parameter};
 use crate::functions::{Functions, Range};
 use crate::races::Race;
 use crate::target::Target;
+use crate::tools::{name_of, written};
 use crate::waves::{self, End, Tally, Work};
 
 /// Held while a kernel runs: what it may touch is a global of the library with its functions.
 static RUNS: Mutex<()> = Mutex::new(());
 
-/// The bytes of a dispatch packet, and those behind the arguments that a wide load may read.
-const PACKET_BYTES: usize = 64;
+/// Bytes behind the arguments that a wide load may read.
 const BEHIND_ARGUMENTS: usize = 256;
 
 /// A code object, with the functions of its instructions.
@@ -39,19 +39,14 @@ impl LoadedCode {
     /// # Errors
     /// If it is broken, or if LLVM's tools are missing or fail.
     pub fn load(target: Target, bytes: &[u8], cache: &Path) -> Result<Self, String> {
-        let object = CodeObject::load(bytes)?;
-        let (from, to) = object.memory.range();
-        let functions = Functions::load(target, bytes, to - from, cache)?;
+        let file = written(cache.join(name_of(bytes)).with_extension("elf"), bytes)?;
+        let object = CodeObject::load(&file)?;
+        let functions = Functions::load(target, &file, object.memory.len(), cache)?;
         Ok(Self {
             target,
             object,
             functions,
         })
-    }
-
-    /// Returns its kernels.
-    pub fn kernels(&self) -> &[Kernel] {
-        self.object.kernels()
     }
 
     /// Returns whether it has a kernel of that name.
@@ -60,13 +55,8 @@ impl LoadedCode {
     }
 
     fn kernel(&self, name: &str) -> Option<&Kernel> {
-        let mut kernels = self.kernels().iter();
+        let mut kernels = self.object.kernels().iter();
         kernels.find(|kernel| kernel.name == name)
-    }
-
-    /// Returns the instructions that are not known. To meet one is an error.
-    pub fn unknown(&self) -> &[String] {
-        &self.functions.unknown
     }
 }
 
@@ -74,18 +64,6 @@ impl LoadedCode {
 pub struct Argument {
     pub is_memory: bool,
     pub value: Vec<u8>,
-}
-
-/// The order in which waves run.
-#[derive(Clone, Copy)]
-pub struct Order {
-    /// Whether they are interleaved at random.
-    pub is_mixed: bool,
-    pub seed: u64,
-    /// The most instructions before another wave goes on.
-    pub quantum: u32,
-    /// Groups that run at a time, up to 8.
-    pub resident: u32,
 }
 
 /// A launch.
@@ -97,47 +75,44 @@ pub struct Launch<'a> {
     pub arguments: &'a [Argument],
     /// Start and end of the buffers. They must stay until the launch is over.
     pub buffers: &'a [(u64, u64)],
-    pub order: Order,
+    /// The seed by which waves take turns at random, instead of one after the other.
+    pub mixed: Option<u64>,
     /// Whether races between work-items are looked for.
     pub finds_races: bool,
 }
 
-/// What a launch did.
-pub struct Counts {
-    /// Instructions of waves.
-    pub instructions: u64,
-    pub barriers: u64,
-    /// Errors of the kernel that did not stop it.
-    pub remarks: Vec<String>,
-}
-
-/// Runs a launch.
+/// Runs a launch. Returns the instructions of its waves, and errors that did not stop it.
 ///
 /// # Errors
 /// If the arguments do not fit, or if the kernel does what no device would bear.
-pub fn run(code: &LoadedCode, launch: &Launch) -> Result<Counts, String> {
+pub fn run(code: &LoadedCode, launch: &Launch) -> Result<(u64, Vec<String>), String> {
     let kernel = code.kernel(launch.kernel).ok_or("no such kernel")?;
     check(code.target, kernel, launch)?;
-    let arguments = Mapping::new(kernel.kernarg_bytes as usize + BEHIND_ARGUMENTS)?;
-    write_arguments(&arguments, kernel, launch)?;
-    let packet = Mapping::new(PACKET_BYTES)?;
-    let object = code.object.memory.range();
-    let addresses = [object.0 + kernel.descriptor, arguments.range().0];
-    packet.write(0, &packet_of(kernel, launch, addresses))?;
+    let arguments = arguments_of(kernel, launch)?;
+    let (object, arguments_at) = (range(&code.object.memory), range(&arguments));
+    let addresses = [object.0 + kernel.descriptor, arguments_at.0];
+    let packet = packet_of(kernel, launch, addresses);
     let work = Work {
         functions: &code.functions,
         kernel,
         launch,
         base: object.0,
         wave_size: code.target.wave_size(),
-        user: user_registers(kernel, packet.range().0, arguments.range().0),
+        user: user_registers(kernel, range(&packet).0, arguments_at.0),
     };
-    let own = [object, packet.range(), arguments.range()];
+    let own = [object, range(&packet), arguments_at];
     let ranges = launch.buffers.iter().copied().chain(own);
     let mut ranges: Vec<_> = ranges.map(|(from, to)| Range(from, to)).collect();
     ranges.sort_unstable();
     let (tally, end) = run_alone(&work, &ranges);
     report(&work, tally, end)
+}
+
+/// Returns where bytes begin and end. The system's allocator aligns them by 16, and scalar loads of
+/// the kernel need 4.
+fn range(bytes: &[u8]) -> (u64, u64) {
+    let pointers = bytes.as_ptr_range();
+    (pointers.start as u64, pointers.end as u64)
 }
 
 /// Runs the waves while no other launch runs.
@@ -158,30 +133,19 @@ fn run_alone(work: &Work, ranges: &[Range]) -> (Tally, End) {
     }
 }
 
-/// Returns the counts, or where and why the launch stopped.
-fn report(work: &Work, tally: Tally, end: End) -> Result<Counts, String> {
-    let remarks = [
-        (tally.partial_barriers, "barriers met by a part of a wave"),
-        (tally.split_barriers, "barriers met at different places"),
-        (tally.ended_early, "barriers met after a wave's end"),
-    ];
-    let remarks = remarks.iter().filter(|(count, _)| *count > 0);
-    let remarks = remarks.map(|(count, what)| format!("{count} {what}"));
-    let mut remarks: Vec<_> = remarks.collect();
+/// Returns the instructions and what was wrong, or where and why the launch stopped.
+fn report(work: &Work, tally: Tally, end: End) -> Result<(u64, Vec<String>), String> {
+    let barriers = tally.wrong_barriers.iter();
+    let barriers = barriers.map(|(how, count)| format!("{count} barriers {how}"));
     let sizes = (work.launch.local, work.wave_size);
     let race = |race: &Race| race.text(sizes, |place| work.functions.text(place.into()));
-    remarks.extend(tally.races.iter().map(race));
-    if let Err((pc, why)) = end {
-        let offset = pc.wrapping_sub(work.base);
-        let text = work.functions.text(offset);
-        remarks.push(format!("stopped at {text}: {why}"));
-        return Err(remarks.join("; "));
-    }
-    Ok(Counts {
-        instructions: tally.instructions,
-        barriers: tally.barriers,
-        remarks,
-    })
+    let mut remarks: Vec<_> = barriers.chain(tally.races.iter().map(race)).collect();
+    let Err((pc, why)) = end else {
+        return Ok((tally.instructions, remarks));
+    };
+    let text = work.functions.text(pc.wrapping_sub(work.base));
+    remarks.push(format!("stopped at {text}: {why}"));
+    Err(remarks.join("; "))
 }
 
 /// Checks that the kernel can be launched so.
@@ -203,42 +167,42 @@ fn check(target: Target, kernel: &Kernel, launch: &Launch) -> Result<(), String>
     wrong.map_or(Ok(()), |(_, what)| Err(what.to_owned()))
 }
 
-/// Writes the arguments, and the hidden ones behind them.
-fn write_arguments(to: &Mapping, kernel: &Kernel, launch: &Launch) -> Result<(), String> {
+/// Returns the bytes of the arguments, and of the hidden ones behind them.
+fn arguments_of(kernel: &Kernel, launch: &Launch) -> Result<Vec<u8>, String> {
     let is_hidden = |parameter: &&Parameter| parameter.kind.starts_with("hidden_");
     let (hidden, explicit): (Vec<_>, Vec<_>) = kernel.parameters.iter().partition(is_hidden);
     let (given, needed) = (launch.arguments.len(), explicit.len());
     if given != needed {
         return Err(format!("{given} arguments of {needed}"));
     }
+    let mut bytes = vec![0; kernel.kernarg_bytes as usize + BEHIND_ARGUMENTS];
+    let mut write = |to: &Parameter, value: &[u8]| {
+        bytes[to.offset as usize..][..value.len()].copy_from_slice(value);
+    };
     for (i, (parameter, argument)) in explicit.iter().zip(launch.arguments).enumerate() {
-        let Parameter { offset, size, kind } = parameter;
-        if argument.value.len() != *size as usize {
-            return Err(format!(
-                "argument {i} has {} bytes of {size}",
-                argument.value.len()
-            ));
+        let Parameter { size, kind, .. } = parameter;
+        let Argument { value, is_memory } = argument;
+        if value.len() != *size as usize {
+            return Err(format!("argument {i} has {} bytes of {size}", value.len()));
         }
-        let is_null = argument.value.iter().all(|byte| *byte == 0);
-        if (kind == "global_buffer") != argument.is_memory && !is_null {
+        let is_null = value.iter().all(|byte| *byte == 0);
+        if (kind == "global_buffer") != *is_memory && !is_null {
             return Err(format!("argument {i} is a {kind}"));
         }
-        to.write(*offset as usize, &argument.value)?;
+        write(parameter, value);
     }
-    for Parameter { offset, size, kind } in hidden {
-        let value: u32 = match kind.as_str() {
+    for parameter in hidden {
+        let value: u32 = match parameter.kind.as_str() {
             "hidden_block_count_x" => launch.groups,
             "hidden_group_size_x" => launch.local,
             "hidden_block_count_y" | "hidden_block_count_z" | "hidden_grid_dims" => 1,
             "hidden_group_size_y" | "hidden_group_size_z" => 1,
             _ => 0,
         };
-        to.write(
-            *offset as usize,
-            &value.to_le_bytes()[..(*size as usize).min(4)],
-        )?;
+        let size = parameter.size.min(4) as usize;
+        write(parameter, &value.to_le_bytes()[..size]);
     }
-    Ok(())
+    Ok(bytes)
 }
 
 /// Returns the dispatch packet, with the addresses of the descriptor and of the arguments.

@@ -4,7 +4,7 @@
 //! ```text
 //!  ocl ─▶ the loader's forwarders ─▶ HORTON_OPENCL_LIBRARY = this
 //!                                        │ api: programs, kernels, buffers, commands
-//!   clBuildProgram ─▶ code ┬ compile: clang ─▶ code_object ─▶ functions: one per instruction, in C
+//!   clBuildProgram ─▶ code ┬ compile: clang ─▶ code_object ─▶ functions of C, for instructions
 //!                          └ native ─▶ pocl
 //!   clEnqueue…     ─▶ queue: a thread that falls behind ─▶ code ┬ launch ─▶ waves ─▶ functions
 //!                                                               └ native ─▶ pocl
@@ -14,6 +14,11 @@
 //! 64 nor commands that are late have ever met our kernels and queues. This library has both. It
 //! says nothing on speed, caches or the drivers' own compilers. A program that opens it can have it
 //! fail, too (`faults`). For many seeds of that, PoCL runs the kernels (`native`).
+//!
+//! It has three parts. The emulator makes machine code of a program and runs it, in at most 2,500
+//! lines: `compile`, `runtime.cl`, `tools`, `target`, `code_object`, `isa`, `functions`, `launch`
+//! and `waves`. The search for races looks at what it does (`races`). All other files are the
+//! OpenCL library around these two.
 //!
 //! | word of `HORTON_DRIVER` | |
 //! |---|---|

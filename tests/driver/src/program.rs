@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::code::{Code, binary_of};
-use crate::launch::{Argument, Launch, Order};
+use crate::launch::{Argument, Launch};
 use crate::memory::Buffer;
 use crate::objects::{Object, Ptr, find};
 use crate::settings::{Settings, settings};
@@ -19,12 +19,6 @@ use crate::status::{
     INVALID_KERNEL_ARGS, INVALID_KERNEL_NAME, INVALID_PROGRAM, INVALID_PROGRAM_EXECUTABLE,
     OUT_OF_RESOURCES,
 };
-
-/// Waves of so many groups take turns at most.
-const RESIDENT: u32 = 4;
-
-/// Instructions after which another wave may have its turn, at most.
-const QUANTUM: u32 = 20;
 
 const ARGUMENTS_MAX: u32 = 64;
 
@@ -244,6 +238,7 @@ impl KernelLaunch {
         static LAUNCHES: AtomicU64 = AtomicU64::new(0);
         let settings = settings();
         let number = LAUNCHES.fetch_add(1, Ordering::Relaxed);
+        let seed = settings.seed.unwrap_or(1).wrapping_mul(1_000_003) + number;
         let ranges: Vec<_> = self.buffers.iter().map(|buffer| buffer.range()).collect();
         let launch = Launch {
             kernel: &self.name,
@@ -251,12 +246,7 @@ impl KernelLaunch {
             local: self.local,
             arguments: &self.values,
             buffers: &ranges,
-            order: Order {
-                is_mixed: settings.is_mixed,
-                seed: settings.seed.unwrap_or(1).wrapping_mul(1_000_003) + number,
-                quantum: QUANTUM,
-                resident: RESIDENT,
-            },
+            mixed: settings.is_mixed.then_some(seed),
             finds_races: settings.finds_races,
         };
         let began = Instant::now();

@@ -21,10 +21,12 @@
 //! Source: C. Flanagan, S. Freund, "FastTrack: Efficient and Precise Dynamic Race Detection" (PLDI
 //! 2009). Its clocks have an entry for each thread. Barriers alone need one number.
 
+mod access;
+
 use std::collections::HashSet;
 
+pub use self::access::{Access, Kind};
 use crate::functions::Touch;
-use crate::isa::{Access, Kind};
 
 /// Cells that are made at a time, when the first of them is touched.
 const PAGE: usize = 256;

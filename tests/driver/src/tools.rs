@@ -38,6 +38,13 @@ pub(crate) fn written(file: PathBuf, content: &[u8]) -> Result<PathBuf, String> 
     made(file, |to| write(to).map_err(|error| error.to_string()))
 }
 
+/// Returns what a tool prints, which is kept in a file. Loading LLVM takes longer than its work.
+pub(crate) fn printed(file: PathBuf, command: &mut Command) -> Result<String, String> {
+    let failed = |error: io::Error| error.to_string();
+    let kept = made(file, |to| fs::write(to, output(command)?).map_err(failed))?;
+    fs::read_to_string(kept).map_err(failed)
+}
+
 /// Returns the name of a file, without its extension.
 pub(crate) fn name_of(parts: impl Hash) -> String {
     let mut hasher = DefaultHasher::new();

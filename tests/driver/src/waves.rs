@@ -12,15 +12,15 @@
 //! Source: LLVM's "User Guide for AMDGPU Backend", on the initial state of a kernel. Threads would
 //! interleave waves as well, but no seed would bring an order back.
 
-use std::ptr::null_mut;
+use std::collections::BTreeMap;
 
-use crate::code_object::{Kernel, Mapping};
-use crate::functions::{Entry, Functions, Touch};
-use crate::launch::{Launch, Order};
+use crate::code_object::Kernel;
+use crate::functions::{Functions, Touch};
+use crate::isa::Instruction;
+use crate::launch::Launch;
 use crate::races::{Mark, Race, Races};
 
-/// Scalar registers: null (m0 on CDNA), EXEC, the program counter, a work-item's private bytes.
-const NULL: usize = 124;
+/// Scalar registers: EXEC, the program counter, a work-item's private bytes.
 const EXEC: usize = 126;
 const PC: usize = 256;
 const PRIVATE_BYTES: usize = 259;
@@ -34,10 +34,10 @@ const SCALARS_OF_KERNEL: usize = 106;
 const END: u64 = u64::MAX;
 
 const INSTRUCTIONS_MAX: u64 = 2_000_000_000;
-const RESIDENT_MAX: u32 = 8;
 
-/// A slot of local memory: address space for all that 32 bits can name, so no access leaves it.
-const SLOT_BYTES: usize = (4 << 30) + (1 << 20);
+/// Waves of so many groups take turns at most, each for so many instructions at most.
+const RESIDENT: u32 = 4;
+const QUANTUM: u32 = 20;
 
 /// A launch, as the hardware sees it.
 pub(crate) struct Work<'a> {
@@ -55,22 +55,16 @@ pub(crate) struct Work<'a> {
 #[derive(Default)]
 pub(crate) struct Tally {
     pub instructions: u64,
-    pub barriers: u64,
-    /// Met by a part of a wave.
-    pub partial_barriers: u64,
-    /// Met at different places by the waves of a group.
-    pub split_barriers: u64,
-    /// Met after a wave had ended.
-    pub ended_early: u64,
-    /// What groups did from their start or a barrier to the next one.
-    pub intervals: u32,
+    /// Barriers that not all work-items of a group met, or at different places.
+    pub wrong_barriers: BTreeMap<&'static str, u64>,
     pub races: Vec<Race>,
 }
 
 impl Tally {
-    fn next_interval(&mut self) -> u32 {
-        self.intervals += 1;
-        self.intervals
+    fn barrier_met(&mut self, how: &'static str, is_wrong: bool) {
+        if is_wrong {
+            *self.wrong_barriers.entry(how).or_default() += 1;
+        }
     }
 }
 
@@ -83,16 +77,18 @@ pub(crate) type End = Result<(), (u64, String)>;
 /// No other thread runs these functions. Their `memory` has only ranges that they may touch, and
 /// the bytes of the kernel's local memory.
 pub(crate) unsafe fn run(work: &Work) -> (Tally, End) {
-    let order = work.launch.order;
+    let seed = work.launch.mixed;
+    let resident = seed.map_or(1, |_| RESIDENT.min(work.launch.groups));
     let mut running = Running {
         work,
-        groups: Vec::new(),
+        groups: (0..resident).map(|_| Group::new(work)).collect(),
         started: 0,
-        races: None,
-        random: order.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+        intervals: 0,
+        random: seed.map(|seed| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+        races: work.races(resident),
         tally: Tally::default(),
     };
-    let end = running.run(order);
+    let end = running.run();
     running.tally.races = running.races.map_or_else(Vec::new, |races| races.found);
     (running.tally, end)
 }
@@ -103,63 +99,59 @@ struct Running<'a> {
     /// Slots of groups.
     groups: Vec<Group>,
     started: u32,
-    random: u64,
+    /// What groups did from their start or a barrier to the next one.
+    intervals: u32,
+    /// If waves take turns at random.
+    random: Option<u64>,
     /// If they are looked for.
     races: Option<Races>,
     tally: Tally,
 }
 
 impl Running<'_> {
-    fn run(&mut self, order: Order) -> End {
-        let resident_max = if order.is_mixed { RESIDENT_MAX } else { 1 };
-        let resident = order.resident.clamp(1, resident_max);
-        let resident = resident.min(self.work.launch.groups);
-        let groups = (0..resident).map(|_| Group::new(self.work));
-        let groups = groups.collect::<Result<_, _>>();
-        self.groups = groups.map_err(|why| (self.work.base, why))?;
-        self.races = self.work.races(resident);
-        while self.start_groups()? {
-            let start = self.below(order, resident);
+    fn run(&mut self) -> End {
+        while self.start_groups() {
+            let start = self.below(self.groups.len() as u32);
             let slot = first_from(start, &self.groups, |group| group.left > 0);
-            let start = self.below(order, self.groups[slot].waves.len() as u32);
+            let start = self.below(self.groups[slot].waves.len() as u32);
             let is_ready = |wave: &Wave| wave.state == State::Ready;
             let wave = first_from(start, &self.groups[slot].waves, is_ready);
-            let steps = match order.is_mixed {
-                true => 1 + self.below(order, order.quantum.max(1)) as u64,
-                false => u64::MAX,
+            let steps = match self.random {
+                Some(_) => 1 + self.below(QUANTUM) as u64,
+                None => u64::MAX,
             };
             self.run_wave(slot, wave, steps)?;
-            self.groups[slot].release(&mut self.tally);
+            self.release(slot);
         }
         Ok(())
     }
 
     /// Returns 0 in order, or a random number below `n`, by xorshift.
-    fn below(&mut self, order: Order, n: u32) -> usize {
-        if !order.is_mixed {
+    fn below(&mut self, n: u32) -> usize {
+        let Some(random) = &mut self.random else {
             return 0;
-        }
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        ((self.random >> 32) as u32 % n) as usize
+        };
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        ((*random >> 32) as u32 % n) as usize
     }
 
     /// Starts groups in the free slots. Returns whether there is one that runs.
-    fn start_groups(&mut self) -> Result<bool, (u64, String)> {
+    fn start_groups(&mut self) -> bool {
         let free = self.groups.iter_mut().enumerate();
         for (slot, group) in free.filter(|(_, group)| group.left == 0) {
             if self.started < self.work.launch.groups {
-                let started = group.start(self.work, self.started);
-                started.map_err(|why| (self.work.base, why))?;
-                group.interval = self.tally.next_interval();
+                group.start(self.work, self.started);
+                self.intervals += 1;
+                group.interval = self.intervals;
                 if let Some(races) = &mut self.races {
                     races.start_group(slot);
                 }
                 self.started += 1;
             }
         }
-        Ok(self.groups.iter().any(|group| group.left > 0))
+        self.groups.iter().any(|group| group.left > 0)
     }
 
     /// Runs a wave for up to `steps` instructions, or to its next barrier.
@@ -173,26 +165,50 @@ impl Running<'_> {
                 group.left -= 1;
                 break;
             }
-            let entry = self.work.execute(pc, wave, &group.local);
-            let entry = entry.map_err(|why| (pc, why))?;
+            let instruction = self.work.execute(pc, wave, &mut group.local);
+            let instruction = instruction.map_err(|why| (pc, why))?;
             if let Some(races) = &mut self.races {
                 let touches = self.work.take_touches();
                 let place = pc.wrapping_sub(self.work.base) as u32;
                 let first = Mark::new(group.interval, wave.first, place);
-                races.look(slot, entry.access, first, touches);
+                races.look(slot, instruction.access, first, touches);
             }
             self.tally.instructions += 1;
             if self.tally.instructions > INSTRUCTIONS_MAX {
                 return Err((pc, format!("more than {INSTRUCTIONS_MAX} instructions")));
             }
-            if entry.is_barrier {
+            if instruction.is_barrier {
                 let active = wave.pair(EXEC) & (u64::MAX >> (64 - self.work.wave_size));
-                self.tally.partial_barriers += u64::from(active != wave.exec);
+                let is_partial = active != wave.exec;
+                self.tally
+                    .barrier_met("met by a part of a wave", is_partial);
                 wave.state = State::Waits { at: pc };
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Lets the waves of a group go on if all that have not ended wait at a barrier.
+    fn release(&mut self, slot: usize) {
+        let group = &mut self.groups[slot];
+        let place = |wave: &Wave| match wave.state {
+            State::Waits { at } => Some(at),
+            _ => None,
+        };
+        let mut places = group.waves.iter().filter_map(place);
+        let Some(first) = places.next() else { return };
+        let is_split = places.clone().any(|at| at != first);
+        if places.count() + 1 < group.left {
+            return;
+        }
+        let has_ended = group.left < group.waves.len();
+        self.tally.barrier_met("met at different places", is_split);
+        self.tally.barrier_met("met after a wave's end", has_ended);
+        self.intervals += 1;
+        group.interval = self.intervals;
+        let waiting = group.waves.iter_mut().filter(|wave| place(wave).is_some());
+        waiting.for_each(|wave| wave.state = State::Ready);
     }
 }
 
@@ -224,32 +240,24 @@ impl Work<'_> {
     }
 
     /// Runs the instruction at `pc`.
-    fn execute(&self, pc: u64, wave: &mut Wave, local: &Mapping) -> Result<Entry, String> {
-        let entry = self.functions.entry(pc.wrapping_sub(self.base));
-        let entry = entry.ok_or("out of the code")?;
-        let function = entry.function.ok_or("an instruction that is not known")?;
-        let (scalars, vectors) = (wave.scalars.as_mut_ptr(), wave.vectors.as_mut_ptr());
-        let accumulators = match wave.accumulators.as_mut_slice() {
-            [] => vectors,
-            accumulators => accumulators.as_mut_ptr(),
-        };
-        let private = wave.private.as_mut_ptr();
+    fn execute(&self, pc: u64, wave: &mut Wave, local: &mut [u8]) -> Result<&Instruction, String> {
+        let instruction = self.functions.instruction(pc.wrapping_sub(self.base))?;
+        let function = self.functions.function(instruction);
         // SAFETY: there are all registers that an instruction can name. What it touches in memory,
         // it checks by `memory` and by the private bytes, as `run` demands.
         unsafe {
             function(
-                scalars,
-                vectors,
-                null_mut(),
-                local.start(),
-                private,
-                accumulators,
+                wave.scalars.as_mut_ptr(),
+                wave.vectors.as_mut_ptr(),
+                local.as_mut_ptr(),
+                wave.private.as_mut_ptr(),
+                instruction.numbers.as_ptr(),
             )
         };
         // SAFETY: no other thread touches it, as `run` demands.
         let memory = unsafe { self.functions.memory.as_ref() };
         let what = match memory.fault {
-            0 => return Ok(entry),
+            0 => return Ok(instruction),
             1 => "global memory that is no buffer",
             2 => "local memory out of bounds",
             _ => "private memory out of bounds",
@@ -261,7 +269,7 @@ impl Work<'_> {
 /// A slot for a group, with the group in it.
 struct Group {
     waves: Vec<Wave>,
-    local: Mapping,
+    local: Vec<u8>,
     /// Waves that have not ended.
     left: usize,
     /// What it does until its next barrier.
@@ -269,50 +277,24 @@ struct Group {
 }
 
 impl Group {
-    fn new(work: &Work) -> Result<Self, String> {
+    fn new(work: &Work) -> Self {
         let count = work.launch.local.div_ceil(work.wave_size);
-        let waves = (0..count).map(|_| Wave::new(work)).collect();
-        Ok(Self {
-            waves,
-            local: Mapping::new(SLOT_BYTES)?,
+        Self {
+            waves: (0..count).map(|_| Wave::new(work)).collect(),
+            local: Vec::new(),
             left: 0,
             interval: 0,
-        })
+        }
     }
 
-    fn start(&mut self, work: &Work, number: u32) -> Result<(), String> {
+    fn start(&mut self, work: &Work, number: u32) {
         let garbage = (0xdead_be00 + (number & 0xff)).to_le_bytes();
-        self.local
-            .write(0, &garbage.repeat(work.kernel.local_bytes as usize / 4))?;
-        for (wave, first) in self
-            .waves
-            .iter_mut()
-            .zip((0..).step_by(work.wave_size as usize))
-        {
+        self.local = garbage.repeat(work.kernel.local_bytes.div_ceil(4) as usize);
+        let firsts = (0..).step_by(work.wave_size as usize);
+        for (wave, first) in self.waves.iter_mut().zip(firsts) {
             wave.start(work, number, first);
         }
         self.left = self.waves.len();
-        Ok(())
-    }
-
-    /// Lets the waves go on if all that have not ended wait at a barrier.
-    fn release(&mut self, tally: &mut Tally) {
-        let place = |wave: &Wave| match wave.state {
-            State::Waits { at } => Some(at),
-            _ => None,
-        };
-        let mut places = self.waves.iter().filter_map(place);
-        let Some(first) = places.next() else { return };
-        let is_split = places.clone().any(|at| at != first);
-        if places.count() + 1 < self.left {
-            return;
-        }
-        tally.barriers += 1;
-        self.interval = tally.next_interval();
-        tally.split_barriers += u64::from(is_split);
-        tally.ended_early += u64::from(self.left < self.waves.len());
-        let waiting = self.waves.iter_mut().filter(|wave| place(wave).is_some());
-        waiting.for_each(|wave| wave.state = State::Ready);
     }
 }
 
@@ -327,8 +309,6 @@ enum State {
 struct Wave {
     scalars: Vec<u32>,
     vectors: Vec<u32>,
-    /// The other half of CDNA's vector registers. RDNA has none.
-    accumulators: Vec<u32>,
     private: Vec<u8>,
     /// The number of its first work-item in the launch.
     first: u32,
@@ -343,7 +323,6 @@ impl Wave {
         Self {
             scalars: vec![0; SCALARS],
             vectors: vec![0; VECTORS * lanes],
-            accumulators: vec![0; if lanes == 64 { VECTORS * lanes } else { 0 }],
             private: vec![0; (work.kernel.private_bytes as usize + 64) * lanes],
             first: 0,
             exec: 0,
@@ -354,7 +333,6 @@ impl Wave {
     fn start(&mut self, work: &Work, group: u32, first: u32) {
         self.scalars.fill(0);
         self.vectors.fill(0x6b6b_6b6b);
-        self.accumulators.fill(0x6b6b_6b6b);
         self.private.fill(0x6b);
         let garbage = self.scalars[..SCALARS_OF_KERNEL].iter_mut();
         garbage
@@ -362,7 +340,6 @@ impl Wave {
             .for_each(|(scalar, value)| *scalar = value);
         self.scalars[..work.user.len()].copy_from_slice(&work.user);
         self.scalars[work.user.len()] = group;
-        self.scalars[NULL] = 0;
         self.scalars[PRIVATE_BYTES] = work.kernel.private_bytes;
         self.first = group * work.launch.local + first;
         let lanes = (work.launch.local - first).min(work.wave_size);

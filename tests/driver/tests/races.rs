@@ -13,7 +13,7 @@
 use std::process::Command;
 
 use horton_driver::compile::compile;
-use horton_driver::launch::{Argument, Launch, LoadedCode, Order, run};
+use horton_driver::launch::{Argument, Launch, LoadedCode, run};
 use horton_driver::settings::settings;
 
 /// Two groups of two waves of 64, or of four waves of 32.
@@ -37,12 +37,6 @@ fn remarks(body: &str) -> Option<Vec<String>> {
     let code = LoadedCode::load(settings().target, &code, &settings().cache).unwrap();
     let mut words = vec![0u32; (GROUPS * LOCAL) as usize];
     let from = words.as_mut_ptr() as u64;
-    let order = Order {
-        is_mixed: false,
-        seed: 1,
-        quantum: 1,
-        resident: 1,
-    };
     let launch = Launch {
         kernel: "run",
         groups: GROUPS,
@@ -52,10 +46,10 @@ fn remarks(body: &str) -> Option<Vec<String>> {
             value: from.to_le_bytes().to_vec(),
         }],
         buffers: &[(from, from + 4 * words.len() as u64)],
-        order,
+        mixed: None,
         finds_races: true,
     };
-    Some(run(&code, &launch).unwrap().remarks)
+    Some(run(&code, &launch).unwrap().1)
 }
 
 /// A race of those that `body` has says all of `parts`.

@@ -7,7 +7,6 @@
 //!  ds_read_b64           v[0:1], v2 offset:8       8 bytes of local memory at V32(2) + 8
 //!  global_load_dword     v0, v[2:3], off offset:8  4 bytes at V64(2) + 8
 //!  global_load_dword     v0, v2, s[4:5] offset:8   4 bytes at S64(4) + V32(2) + 8
-//!  flat_load_dword       v0, v[2:3]                4 bytes at V64(2)
 //!  scratch_load_dword    v0, v2, off               4 bytes of the lane's own at V32(2)
 //! ```
 //!
@@ -15,131 +14,112 @@
 //! "Vector Memory Operations" and "Flat Memory Instructions".
 
 use super::operand::{Assembly, Result};
-use super::table::{columns, find, find_with};
+use super::table::find;
 
 /// Returns the C of `operation`, the name without `ds_`.
 pub fn local(assembly: &Assembly, operation: &str) -> Result {
-    let operation = match operation.strip_prefix("read") {
-        Some(rest) => format!("load{rest}"),
-        None => operation.replacen("write", "store", 1),
+    let operation = operation.replacen("read", "load", 1);
+    let operation = operation.replacen("write", "store", 1);
+    let operation = operation.replace("_2addr", "2");
+    let operation = operation.replace("2st64", "2_stride64");
+    let (direction, what) = operation.split_once('_').unwrap_or_default();
+    let pointer = |operand| {
+        let (base, offset) = (assembly.read(operand, 32)?, assembly.number_of("offset")?);
+        Ok(format!("lds(L, {base} + {offset}, n, l)"))
     };
-    if moves(&operation) {
-        return moved(assembly, &operation, "lds(L, V32($v@a) + $o, @2, l)");
+    match direction {
+        "load" | "store" => moved(assembly, &operation, pointer),
+        "load2" | "store2" => find(direction, what, assembly, &[]),
+        "bpermute" => find("local", &operation, assembly, &[]),
+        _ => match operation.split_once("_rtn") {
+            Some((kind, bits)) => updated(assembly, &format!("{kind}{bits}"), true, pointer),
+            None => updated(assembly, &operation, false, pointer),
+        },
     }
-    let (operation, returns) = match operation.split_once("_rtn") {
-        Some((kind, bits)) => (format!("{kind}{bits}"), true),
-        None => (operation, false),
-    };
-    if columns("local", &operation).is_some() {
-        return find("local", &operation, assembly);
-    }
-    let pointer = "lds(L, V32($v@a) + $o, $B, l)";
-    updated(assembly, &operation, returns, [pointer, "$r@b", "$r@c"])
 }
 
-/// Returns the C of `operation`, the name without `global_` or `flat_`.
+/// Returns the C of `operation`, the name without `global_`.
 pub fn global(assembly: &Assembly, operation: &str) -> Result {
+    // With the base, the last operand, an atomic has four if it returns what was there.
+    let count = assembly.operands.len();
+    let last = count.saturating_sub(1);
+    let pointer = |operand| {
+        let base = match assembly.text_of(last)? {
+            "off" => assembly.read(operand, 64)?,
+            _ => assembly.read(last, 64)? + " + " + &assembly.read(operand, 32)?,
+        };
+        let offset = assembly.number_of("offset")?;
+        Ok(format!("at({base} + {offset}, n, l)"))
+    };
     let Some(kind) = operation.strip_prefix("atomic_") else {
-        return moved(assembly, operation, "at($A@a, @2, l)");
+        return moved(assembly, operation, pointer);
     };
     let kind = match kind.strip_suffix("_x2") {
         Some(kind) => format!("{kind}_b64"),
         None if kind.ends_with("32") || kind.ends_with("64") => kind.to_owned(),
         None => format!("{kind}_b32"),
     };
-    // With three operands, the base not counted, it returns what was there.
-    let returns = assembly.count() - usize::from(base(assembly)?.is_some()) == 3;
-    let parts = ["at($A@a, $B, l)", "V$n($v@b)", "V$n($x@b)"];
-    updated(assembly, &kind, returns, parts)
+    updated(assembly, &kind, count == 4, pointer)
 }
 
-/// Private memory by `scratch_` instructions.
+/// Returns the C of `operation`, the name without `scratch_`: private memory.
 pub fn scratch(assembly: &Assembly, operation: &str) -> Result {
-    moved(
-        assembly,
-        operation,
-        "priv(X, S[259], l, (u32)($o$j@a$j2), @2)",
-    )
+    moved(assembly, operation, |operand| {
+        let (register, base) = (term(assembly, operand)?, term(assembly, 2)?);
+        let offset = assembly.number_of("offset")?;
+        Ok(private(&format!("{offset}{register}{base}")))
+    })
 }
 
-/// Private memory on gfx90a, where the stack pointer counts the bytes of all lanes.
+/// Returns the C of `operation`, the name without `buffer_`: private memory on gfx90a, where the
+/// stack pointer counts the bytes of all lanes.
 pub fn buffer(assembly: &Assembly, operation: &str) -> Result {
-    let (direction, what) = operation.split_once('_').unwrap_or_default();
     if assembly.text_of(2)? != "s[0:3]" {
         return assembly.unknown();
     }
-    let pointer = "priv(X, S[259], l, (u32)($s3 / $W + $o$j1), @2)";
-    find_with(direction, what, assembly, &[("@p", pointer), ("@d", "0")])
-}
-
-/// Returns whether `operation` is a load or a store, such as `load_ubyte`.
-fn moves(operation: &str) -> bool {
-    let parts = operation.split_once('_');
-    parts.is_some_and(|(direction, what)| columns(direction, what).is_some())
-}
-
-/// Returns the C of a load or a store, at a pointer in which @a stands for the operand.
-fn moved(assembly: &Assembly, operation: &str, pointer: &str) -> Result {
+    let (stack, register) = (assembly.read(3, 32)?, term(assembly, 1)?);
+    let offset = assembly.number_of("offset")?;
+    let pointer = private(&format!("{stack} / W + {offset}{register}"));
     let (direction, what) = operation.split_once('_').unwrap_or_default();
-    let (data, address) = match direction {
-        "load" => ("0", "1"),
-        _ => ("1", "0"),
-    };
-    let replaced = [("@p", pointer), ("@d", data), ("@a", address)];
-    find_with(direction, what, assembly, &replaced)
+    find(direction, what, assembly, &[("@p", &pointer), ("@d", "0")])
 }
 
-/// Returns the C of an atomic instruction: a pointer, the value, and what is compared. In them @a
-/// stands for the operand with the address, @b and @c for those behind it.
-fn updated(assembly: &Assembly, operation: &str, returns: bool, parts: [&str; 3]) -> Result {
-    let [pointer, value, compared] = parts;
-    let first = usize::from(returns);
-    let [a, b, c] = [first, first + 1, first + 2].map(|operand| operand.to_string());
-    let returned = if returns { "$R0" } else { "" };
-    let parts = [
-        ("@p", pointer),
-        ("@v", value),
-        ("@k", compared),
-        ("@r", returned),
-    ];
-    let operands = [("@a", a.as_str()), ("@b", &b), ("@c", &c)];
-    find_with(
-        "atomic",
-        operation,
-        assembly,
-        &[&parts[..], &operands].concat(),
-    )
-}
-
-/// Returns the last operand, the base, which `flat_` instructions have not.
-fn base<'a>(assembly: &Assembly<'a>) -> Result<Option<&'a str>> {
-    let last = assembly.text_of(assembly.count().saturating_sub(1))?;
-    Ok((last == "off" || assembly.scalar_number(last).is_some()).then_some(last))
-}
-
-/// Returns the global address that an operand gives with the base.
-pub fn address(assembly: &Assembly, operand: usize) -> Result {
-    let (register, offset) = (assembly.vector(operand)?, assembly.offset());
-    let address = match base(assembly)? {
-        None | Some("off") => format!("V64({register})"),
-        Some(base) => format!("{} + V32({register})", assembly.value(base, 64)?),
-    };
-    Ok(format!("({address} + (i64){offset})"))
+/// Returns the pointer to a lane's own bytes at an address.
+fn private(address: &str) -> String {
+    format!("priv(X, S[259], l, (u32)({address}), n)")
 }
 
 /// Returns what an operand adds to a private address.
-pub fn term(assembly: &Assembly, operand: usize) -> Result {
+fn term(assembly: &Assembly, operand: usize) -> Result {
     match assembly.text_of(operand)? {
         "off" => Ok(String::new()),
         _ => Ok(format!(" + {}", assembly.read(operand, 32)?)),
     }
 }
 
-/// Returns the first or the second offset of an instruction with two, in steps of so many bytes.
-pub fn step(assembly: &Assembly, index: usize, bytes: &str) -> Result {
-    let steps = assembly.modifier(["offset0", "offset1"][index.min(1)]);
-    match (steps.unwrap_or("0").parse::<u32>(), bytes.parse::<u32>()) {
-        (Ok(steps), Ok(bytes)) => Ok((steps * bytes).to_string()),
-        _ => assembly.unknown(),
-    }
+/// Returns the C of a load or a store. `pointer` makes C of the operand with the address.
+fn moved(assembly: &Assembly, operation: &str, pointer: impl Fn(usize) -> Result) -> Result {
+    let (direction, what) = operation.split_once('_').unwrap_or_default();
+    let (data, address) = match direction {
+        "load" => ("0", 1),
+        _ => ("1", 0),
+    };
+    let replaced = [("@p", &*pointer(address)?), ("@d", data)];
+    find(direction, what, assembly, &replaced)
+}
+
+/// Returns the C of an atomic instruction, whose value is in the operand behind the address.
+fn updated(
+    assembly: &Assembly,
+    operation: &str,
+    returns: bool,
+    pointer: impl Fn(usize) -> Result,
+) -> Result {
+    let (address, returned) = match returns {
+        true => (1, "load(&V32($v0), &o, n);"),
+        false => (0, ""),
+    };
+    let (pointer, value) = (pointer(address)?, format!("$v{}", address + 1));
+    let replaced = [("@p", &*pointer), ("@v", &value), ("@r", returned)];
+    find("atomic", operation, assembly, &replaced)
 }

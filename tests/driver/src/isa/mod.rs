@@ -1,21 +1,21 @@
 //! AMD machine code as C, for a machine without such a GPU.
 //!
-//! Each distinct instruction of a code object becomes a function. The table says which function an
-//! address has.
+//! Instructions that differ in numbers only (registers, constants) share a function. The table says
+//! which function an address has, and which numbers go with it.
 //!
 //! ```text
 //!  code object ─ llvm-objdump -d ─▶ disassembly ─ translate ─▶ prelude.c
-//!                                                     ▲        F(i_0) { S[4] = …; NEXT(4); }
+//!                                                     ▲        F(i_0) { S[N[0]] = …; NEXT(4); }
 //!                                    instructions.txt ┘        functions[] = { i_0, … }
-//!                                                              and 1C18 ▶ i_0, 1C1C ▶ i_1, …
+//!                                                              1C18 ▶ i_0 [4], 1C1C ▶ i_0 [5], …
 //! ```
 //!
 //! A function does in all active lanes what the instruction does. Then it moves the program counter
-//! on. What it cannot translate is listed, and has no address in the table.
+//! on. What it cannot translate is listed, and has no address in the table. A function for each
+//! distinct instruction would be as fast, but clang would need ten times as long.
 //!
 //! Source: AMD Instinct MI200 and MI300 ISA, and RDNA3 ISA.
 
-mod access;
 mod memory;
 mod operand;
 mod table;
@@ -23,27 +23,26 @@ mod vector;
 
 use std::collections::HashMap;
 
-pub use self::access::{Access, Kind};
-use self::operand::{Assembly, Result, Unknown};
+use self::operand::{Assembly, Result};
+use crate::races::Access;
 use crate::target::Target;
 
 const PRELUDE: &str = include_str!("prelude.c");
 
 /// A code object as C.
 pub struct Translated {
-    /// The C. Its array `functions` has a function for each distinct instruction.
+    /// The C. Its array `functions` has a function for all instructions of a kind.
     pub source: String,
-    /// The instructions, by rising address.
-    pub table: Vec<Instruction>,
-    /// Instructions that cannot be translated, each with the reason.
-    pub unknown: Vec<String>,
+    /// The instructions and their addresses. An error is why one is not translated.
+    pub table: Vec<(u64, Result<Instruction>)>,
 }
 
 /// An instruction of a code object.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Instruction {
-    pub address: u64,
-    /// Its place in `functions`.
+    /// Its place in `functions`, and what that function is given.
     pub function: usize,
+    pub numbers: Vec<i64>,
     /// Whether it waits for the other waves of the work-group.
     pub is_barrier: bool,
     /// What it does with memory that work-items share.
@@ -52,31 +51,26 @@ pub struct Instruction {
 
 /// Translates the disassembly (what llvm-objdump -d printed) of a code object for `target`.
 pub fn translate(target: Target, disassembly: &str) -> Translated {
-    let (mut functions, mut table, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
-    let mut numbers = HashMap::new();
-    for (address, size, text) in disassembly.lines().filter_map(parse) {
-        let known = numbers.entry((text, size)).or_insert_with(|| {
-            let function = function(target, text, size, functions.len());
-            match function {
-                Ok(function) => functions.push(function),
-                Err(Unknown(reason)) => {
-                    unknown.push(format!("{text}: {reason}"));
-                    return None;
-                }
-            }
-            Some(functions.len() - 1)
+    let (mut functions, mut places) = (Vec::new(), HashMap::new());
+    let mut instruction = |text, size| {
+        let (function, numbers) = function(target, text, size)?;
+        let function = *places.entry(function).or_insert_with_key(|function| {
+            functions.push(format!("F(i_{}) {function}\n", functions.len()));
+            functions.len() - 1
         });
-        table.extend(known.map(|function| Instruction {
-            address,
+        Ok(Instruction {
             function,
+            numbers,
             is_barrier: text.split_whitespace().next() == Some("s_barrier"),
             access: Access::of(text),
-        }));
-    }
+        })
+    };
+    let lines = disassembly.lines().filter_map(parse);
+    let table = lines.map(|(address, size, text)| (address, instruction(text, size)));
+    let table = table.collect();
     Translated {
         source: file(&functions),
         table,
-        unknown,
     }
 }
 
@@ -93,12 +87,20 @@ fn parse(line: &str) -> Option<(u64, usize, &str)> {
     is_instruction.then_some((address, 4 * words, text))
 }
 
-fn function(target: Target, text: &str, size: usize, number: usize) -> Result {
-    let body = body(&Assembly::parse(target, text))?;
-    let body = body.split_whitespace().collect::<Vec<_>>().join(" ");
-    Ok(format!(
-        "/* {text} */ F(i_{number}) {{ {body} NEXT({size}); }}\n"
-    ))
+/// Returns the body of a function for an instruction, and the numbers that it is given.
+fn function(target: Target, text: &str, size: usize) -> Result<(String, Vec<i64>)> {
+    let marked = body(&Assembly::parse(target, text))?;
+    let marked = marked.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (mut body, mut numbers) = (String::new(), Vec::new());
+    for (place, part) in marked.split('#').enumerate() {
+        if place % 2 == 0 {
+            body += part;
+        } else {
+            body += &format!("N[{}]", numbers.len());
+            numbers.push(part.parse().map_err(|_| format!("number {part}"))?);
+        }
+    }
+    Ok((format!("{{ {body} NEXT({size}); }}"), numbers))
 }
 
 fn file(functions: &[String]) -> String {
@@ -113,21 +115,16 @@ fn body(assembly: &Assembly) -> Result {
     let ends = ["_e32", "_e64", "_sdwa"];
     let base = ends.iter().find_map(|end| name.strip_suffix(end));
     let base = base.unwrap_or(name);
-    if name.contains("dpp") {
-        return assembly.unknown();
-    }
-    if table::columns("nothing", base).is_some() {
-        return Ok(String::new());
-    }
-    match base.split_once('_') {
+    let nothing = table::find("nothing", base, assembly, &[]);
+    nothing.or_else(|_| match base.split_once('_') {
         Some(("v", operation)) => vector::body(assembly, operation),
-        Some(("s", operation)) => table::find("scalar", operation, assembly),
+        Some(("s", operation)) => table::find("scalar", operation, assembly, &[]),
         Some(("ds", operation)) => memory::local(assembly, operation),
-        Some(("global" | "flat", operation)) => memory::global(assembly, operation),
+        Some(("global", operation)) => memory::global(assembly, operation),
         Some(("buffer", operation)) => memory::buffer(assembly, operation),
         Some(("scratch", operation)) => memory::scratch(assembly, operation),
         _ => assembly.unknown(),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -137,26 +134,33 @@ mod tests {
     #[test]
     fn instructions_become_c() {
         let cases = [
-            ("s_mov_b32 s4, -1.0", "S[4] = (u32)((u32)0xbf800000u);"),
             (
-                "s_cbranch_vccz 65530",
-                "if (!VCC) NEXT((i64)(i16)65530 * 4);",
+                "s_mov_b32 s4, -1.0",
+                "S[N[0]] = (u32)((u32)N[1]);",
+                &[4, 0xbf80_0000][..],
             ),
             (
-                "v_mul_f32_sdwa v1, -v2, s3 dst_sel:DWORD src0_sel:WORD_1 src1_sel:DWORD",
-                "const u64 E = EXEC; LANES { const u32 a = ((V32(2) ^ 0x80000000u) >> 16); \
-                 const u32 b = S[3]; const u32 d = V32(1); (void)d; \
-                 V32(1) = asu(asf(a) * asf(b)); }",
+                "s_cbranch_vccz 65530",
+                "if (!VCC) NEXT((i64)(i16)N[0] * 4);",
+                &[65530],
+            ),
+            (
+                "v_mul_f32_sdwa v1, v2, s3 dst_sel:DWORD src0_sel:WORD_1 src1_sel:DWORD",
+                "const u64 E = EXEC; LANES { const u32 a = (V32(N[0]) >> 16 & 0xffff); \
+                 const u32 b = (S[N[1]] >> 0 & 0xffffffff); u32 *const y = &V32(N[2]); \
+                 const u32 d = *y; *y = ((u32)(asu(asf(a) * asf(b))) & 0xffffffff) << 0; }",
+                &[2, 3, 1],
             ),
             (
                 "global_store_dwordx2 v0, v[2:3], s[4:5] offset:-8 glc",
-                "const u64 E = EXEC; LANES { u8 *p_ = at((S64(4) + V32(0) + (i64)-8), 8, l); \
-                 const u32 r_[2] = { V32(2), V32(3) }; memcpy(p_, r_, 8); }",
+                "const u64 E = EXEC; const u32 n = 8; \
+                 LANES store(at(S64(N[0]) + V32(N[1]) + N[2], n, l), &V32(N[3]), n);",
+                &[4, 0, -8, 2],
             ),
         ];
-        for (text, body) in cases {
-            let expected = format!("/* {text} */ F(i_7) {{ {body} NEXT(8); }}\n");
-            assert_eq!(function(Target::Gfx90a, text, 8, 7), Ok(expected));
+        for (text, body, numbers) in cases {
+            let expected = (format!("{{ {body} NEXT(8); }}"), numbers.to_vec());
+            assert_eq!(function(Target::Gfx90a, text, 8), Ok(expected));
         }
     }
 
@@ -168,20 +172,25 @@ mod tests {
              \ts_barrier                  // 000000001C00: BFBD0000\n\
              \tv_frobnicate v1            // 000000001C04: 7E020302 00000001\n\
              \ts_branch 65534             // 000000001C0C: BFA0FFFE <enter>\n\
-             \ts_barrier                  // 000000001C10: BFBD0000\n",
+             \ts_barrier                  // 000000001C10: BFBD0000\n\
+             \ts_branch 3                 // 000000001C14: BFA00003\n",
         );
-        let table = translated.table.iter();
-        let table: Vec<_> = table
-            .map(|i| (i.address, i.function, i.is_barrier))
-            .collect();
-        assert_eq!(
-            table,
-            [(0x1c00, 0, true), (0x1c0c, 1, false), (0x1c10, 0, true)]
-        );
-        assert_eq!(
-            translated.unknown,
-            ["v_frobnicate v1: no translation of v_frobnicate"]
-        );
+        let known = |function, numbers: &[i64]| {
+            Ok(Instruction {
+                function,
+                numbers: numbers.to_vec(),
+                is_barrier: function == 0,
+                access: None,
+            })
+        };
+        let table = [
+            (0x1c00, known(0, &[])),
+            (0x1c04, Err("no translation of v_frobnicate".to_owned())),
+            (0x1c0c, known(1, &[65534])),
+            (0x1c10, known(0, &[])),
+            (0x1c14, known(1, &[3])),
+        ];
+        assert_eq!(translated.table, table);
         let functions = "void *const functions[] = { i_0, i_1 };\n";
         assert!(translated.source.ends_with(functions));
     }

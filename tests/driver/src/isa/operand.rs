@@ -6,28 +6,29 @@
 //! ```text
 //!  v_add_u32_e32 v1, s[2:3], v4 offset:16
 //!  └ name ─────┘ └ operands ──┘ └ modifier
-//!                v1 ▶ V32(1)   s2 ▶ S[2]   s[2:3] ▶ S64(2)   -v1 ▶ (V32(1) ^ 0x80000000u)
-//!                vcc ▶ S64(106)            1.0 ▶ (u32)0x3f800000u
+//!                v1 ▶ V32(#1#)   s2 ▶ S[#2#]   s[2:3] ▶ S64(#2#)   vcc ▶ S64(#106#)
+//!                -3 ▶ (u32)#-3#  1.0 ▶ (u32)#1065353216#
 //! ```
 //!
+//! A number between two `#` is no part of the function: it is given to it.
+//!
 //! Source: AMD Instinct MI200 and MI300 ISA, and RDNA3 ISA, chapter "Scalar ALU Operations". They
-//! number the registers alike, but M0, and NULL, which only RDNA has.
+//! number the registers alike, but NULL, which only RDNA has.
 
 use crate::target::Target;
 
-/// Why an instruction is not translated.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Unknown(pub String);
+/// What RDNA's NULL gets: a register that nobody reads.
+const NOWHERE: u32 = 260;
 
-/// The C that something becomes.
-pub type Result<T = String> = std::result::Result<T, Unknown>;
+/// The C that something becomes, or why it is unknown.
+pub type Result<T = String> = std::result::Result<T, String>;
 
 /// A line of assembly, in its parts.
 pub struct Assembly<'a> {
     pub target: Target,
     pub text: &'a str,
     pub name: &'a str,
-    operands: Vec<&'a str>,
+    pub operands: Vec<&'a str>,
     modifiers: Vec<(&'a str, &'a str)>,
 }
 
@@ -53,14 +54,9 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// Returns the number of operands.
-    pub fn count(&self) -> usize {
-        self.operands.len()
-    }
-
     pub fn text_of(&self, index: usize) -> Result<&'a str> {
         let operand = self.operands.get(index).copied();
-        operand.ok_or_else(|| Unknown(format!("{} without operand {index}", self.name)))
+        operand.ok_or_else(|| format!("{} without operand {index}", self.name))
     }
 
     pub fn modifier(&self, name: &str) -> Option<&'a str> {
@@ -68,107 +64,104 @@ impl<'a> Assembly<'a> {
         modifiers.find(|pair| pair.0 == name).map(|pair| pair.1)
     }
 
-    /// Returns what is added to an address.
-    pub fn offset(&self) -> &'a str {
-        self.modifier("offset").unwrap_or("0")
-    }
-
-    /// Returns whether it takes parts of registers, by sub-dword addressing.
-    pub fn is_sub_dword(&self) -> bool {
-        self.name.ends_with("_sdwa")
+    /// Returns a modifier that is a number, such as what is added to an address.
+    pub fn number_of(&self, modifier: &str) -> Result {
+        number(self.modifier(modifier).unwrap_or("0"))
     }
 
     pub fn unknown<T>(&self) -> Result<T> {
-        Err(Unknown(format!("no translation of {}", self.name)))
+        Err(format!("no translation of {}", self.name))
     }
 
     /// Returns the number of the vector register that an operand names, the first if it is several.
-    pub fn vector(&self, index: usize) -> Result<u32> {
+    pub fn vector(&self, index: usize) -> Result {
         let text = self.text_of(index)?;
-        register(text, "v").ok_or_else(|| Unknown(format!("vector register {text}")))
-    }
-
-    /// Returns the number of a scalar register, the first if it is several.
-    pub fn scalar(&self, index: usize) -> Result<u32> {
-        let text = self.text_of(index)?;
-        let number = self.scalar_number(text);
-        number.ok_or_else(|| Unknown(format!("scalar register {text}")))
+        let register = register(text, "v").map(marked);
+        register.ok_or_else(|| format!("vector register {text}"))
     }
 
     pub fn scalar_number(&self, text: &str) -> Option<u32> {
-        let is_rdna = self.target.is_rdna();
         match text {
             "vcc" | "vcc_lo" => Some(106),
             "vcc_hi" => Some(107),
             "exec" | "exec_lo" => Some(126),
             "exec_hi" => Some(127),
-            "m0" if is_rdna => Some(125),
-            "m0" => Some(124),
-            "null" => is_rdna.then_some(124),
             "flat_scratch" | "flat_scratch_lo" => Some(102),
             "flat_scratch_hi" => Some(103),
-            _ => register(text, "s").or_else(|| Some(108 + register(text, "ttmp")?)),
+            _ => register(text, "s"),
         }
+    }
+
+    /// Returns the number of the scalar register that an operand sets, the first if it is several.
+    fn target_of(&self, index: usize) -> Result {
+        let text = self.text_of(index)?;
+        let register = match text {
+            "null" => Some(NOWHERE),
+            _ => self.scalar_number(text),
+        };
+        let register = register.map(marked);
+        register.ok_or_else(|| format!("scalar register {text}"))
     }
 
     /// Returns the value of an operand, of 32 or 64 bits.
     pub fn read(&self, index: usize, bits: u32) -> Result {
-        self.value(self.text_of(index)?, bits)
-    }
-
-    pub fn value(&self, text: &str, bits: u32) -> Result {
-        let negated = text.strip_prefix('-').filter(|rest| !is_number(rest));
-        if let Some(rest) = negated {
-            return Ok(format!("({} ^ 0x80000000u)", self.value(rest, bits)?));
-        }
-        if text.starts_with('|') {
-            let value = self.value(text.trim_matches('|'), bits)?;
-            return Ok(format!("({value} & 0x7fffffffu)"));
-        }
+        let text = self.text_of(index)?;
         if let Some(vector) = register(text, "v") {
-            return Ok(format!("V{bits}({vector})"));
+            return Ok(format!("V{bits}({})", marked(vector)));
         }
         match (text, self.scalar_number(text)) {
             ("null", _) => Ok("0u".to_owned()),
             ("src_scc" | "scc", _) => Ok("SCC".to_owned()),
-            (_, Some(scalar)) if bits == 32 => Ok(format!("S[{scalar}]")),
-            (_, Some(scalar)) => Ok(format!("S64({scalar})")),
-            (_, None) => constant(text, bits),
+            (_, Some(scalar)) if bits == 32 => Ok(format!("S[{}]", marked(scalar))),
+            (_, Some(scalar)) => Ok(format!("S64({})", marked(scalar))),
+            (_, None) => Ok(format!("(u{bits}){}", number(text)?)),
         }
     }
 
-    /// Returns the statement that sets a scalar operand. Nothing remains of what RDNA's NULL gets.
+    /// Returns the statement that sets a scalar operand, of 32 or 64 bits.
     pub fn write(&self, index: usize, value: &str, bits: u32) -> Result {
-        match self.scalar_number(self.text_of(index)?) {
-            Some(124) if self.target.is_rdna() => Ok(format!("(void)({value});")),
-            _ => Ok(set_scalar(self.scalar(index)?, value, bits)),
-        }
+        let register = self.target_of(index)?;
+        Ok(match bits {
+            32 => format!("S[{register}] = (u32)({value});"),
+            _ => format!("SET64({register}, {value});"),
+        })
     }
 
-    /// Returns the value of an operand that has a bit for each lane.
+    /// Returns the value of an operand that has a bit for each lane, none if there is no operand.
     pub fn mask(&self, index: usize) -> Result {
-        let text = self.text_of(index)?;
+        let Ok(text) = self.text_of(index) else {
+            return Ok("0".to_owned());
+        };
         match self.scalar_number(text) {
-            Some(scalar) => Ok(format!("MASK({scalar})")),
-            None => constant(text, 64),
+            Some(scalar) => Ok(format!("MASK({})", marked(scalar))),
+            None => number(text),
         }
     }
 
     /// Returns the statement that sets a mask.
     pub fn set_mask(&self, index: usize, value: &str) -> Result {
-        match self.text_of(index)? {
-            "null" => Ok(String::new()),
-            _ => Ok(format!("SETMASK({}, {value});", self.scalar(index)?)),
-        }
+        Ok(format!("SETMASK({}, {value});", self.target_of(index)?))
     }
 }
 
-/// Returns the statement that sets a scalar register, or two of them.
-pub fn set_scalar(number: u32, value: &str, bits: u32) -> String {
-    match bits {
-        32 => format!("S[{number}] = (u32)({value});"),
-        _ => format!("SET64({number}, {value});"),
-    }
+/// Returns a number that the function is given.
+fn marked(number: impl std::fmt::Display) -> String {
+    format!("#{number}#")
+}
+
+/// Returns the number of that text; of a float, its bits.
+pub fn number(text: &str) -> Result {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok().map(u64::cast_signed),
+        // By way of 64 bits, as the assembler rounds it.
+        None if text.contains('.') => {
+            let float = text.parse::<f64>().ok();
+            float.map(|float| (float as f32).to_bits().into())
+        }
+        None => text.parse().ok(),
+    };
+    let number = number.map(marked);
+    number.ok_or_else(|| format!("operand {text}"))
 }
 
 /// Splits `offset:16`.
@@ -178,45 +171,9 @@ fn modifier(word: &str) -> Option<(&str, &str)> {
     (is_name && !name.is_empty()).then_some((name, value))
 }
 
-fn is_digits(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit())
-}
-
-fn is_number(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit() || c == b'.')
-}
-
 /// Returns 5 for `v5` and for `v[5:6]`, if `prefix` is `v`.
 fn register(text: &str, prefix: &str) -> Option<u32> {
     let rest = text.strip_prefix(prefix)?;
-    let range = rest
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
-    let first = range.map(|range| range.split_once(':').unwrap_or((range, "0")));
-    let (first, last) = first.unwrap_or((rest, "0"));
-    let is_register = is_digits(first) && is_digits(last);
-    first.parse().ok().filter(|_| is_register)
-}
-
-/// Returns a number as C, the bits of a float.
-fn constant(text: &str, bits: u32) -> Result {
-    let unknown = || Unknown(format!("operand {text}"));
-    let positive = text.strip_prefix('-').unwrap_or(text);
-    if is_digits(positive) {
-        let number: i64 = text.parse().map_err(|_| unknown())?;
-        Ok(format!("(u{bits}){number}ll"))
-    } else if let Some(digits) = text.strip_prefix("0x")
-        && u64::from_str_radix(digits, 16).is_ok()
-    {
-        Ok(format!("(u{bits}){text}ull"))
-    } else if let Some((whole, fraction)) = positive.split_once('.')
-        && is_digits(whole)
-        && is_digits(fraction)
-    {
-        // By way of 64 bits, as the assembler rounds it.
-        let number: f64 = text.parse().map_err(|_| unknown())?;
-        Ok(format!("(u{bits}){:#x}u", (number as f32).to_bits()))
-    } else {
-        Err(unknown())
-    }
+    let range = rest.strip_prefix('[').and_then(|rest| rest.split_once(':'));
+    range.map_or(rest, |(first, _)| first).parse().ok()
 }

@@ -5,6 +5,7 @@
  *   S[259]     bytes of private memory a lane
  *   V[n * W + l]  vector register n of lane l; W is the size of a wave, given by -DW=
  *   L  local memory of the work-group         X  private memory of the wave's lanes
+ *   N  numbers of the instruction: its registers and constants
  *
  * A function does one instruction in all active lanes and moves the program counter on.
  * Global memory is the process's own. What lies in no range of the launch is a fault: the first one
@@ -21,7 +22,6 @@ typedef int32_t i32;
 typedef uint16_t u16;
 typedef int16_t i16;
 typedef uint8_t u8;
-typedef int8_t i8;
 typedef float f32;
 
 /* The caller sorts the ranges, which do not overlap. A fault is 1 global, 2 local, 3 private. If the
@@ -38,14 +38,6 @@ typedef struct {
 } Memory;
 Memory memory;
 
-/* The head of a function, and the step to an instruction that lies `n` bytes further on. */
-#define F(name) static void name(u32 *S, u32 *V, void *unused, u8 *L, u8 *X, u32 *A)
-#define NEXT(n) do { \
-  const u64 pc_ = (S[256] | (u64)S[257] << 32) + (n); \
-  S[256] = (u32)pc_; \
-  S[257] = (u32)(pc_ >> 32); \
-} while (0)
-
 /* Registers. A pair of them holds 64 bits, the lower half first. */
 #define S64(n) (S[n] | (u64)S[(n) + 1] << 32)
 #define SET64(n, v) do { \
@@ -55,10 +47,16 @@ Memory memory;
 } while (0)
 #define V32(n) V[(n) * W + l]
 #define V64(n) (V32(n) | (u64)V32((n) + 1) << 32)
+#define PC 256
 #define SCC S[258]
 
+/* The head of a function, and the step to an instruction that lies `n` bytes further on. */
+#define F(name) \
+  static void name(u32 *restrict S, u32 *restrict V, u8 *L, u8 *X, const i64 *restrict N)
+#define NEXT(n) SET64(PC, S64(PC) + (n))
+
 /* A mask has a bit for each lane. E is a copy of EXEC: an instruction may change EXEC itself. */
-#define LANES for (u32 l = 0; l < W; ++l) if (E >> l & 1)
+#define LANES for (u64 e_ = E, l; e_ && (l = __builtin_ctzll(e_), 1); e_ &= e_ - 1)
 #define FIRST (EXEC ? (u32)__builtin_ctzll(EXEC) : 0)
 #if W == 64
 #define EXEC S64(126)
@@ -102,8 +100,16 @@ static u8 *lds(u8 *L, u32 a, u32 n, u32 l) {
 static u8 *priv(u8 *X, u32 stride, u32 l, u64 a, u32 n) {
   return a + n <= stride ? X + (u64)l * stride + a : fault(3, a);
 }
-#define GET(T, p) ({ T t_; memcpy(&t_, p, sizeof t_); t_; })
-#define PUT(T, p, v) do { const T t_ = (T)(v); memcpy(p, &t_, sizeof t_); } while (0)
+/* Moves bytes of a lane between memory and registers. What is less than a word becomes one. */
+static void load(u32 *to, const void *from, u32 bytes) {
+  for (u32 at = 0; at < bytes; at += 4, to += W) {
+    *to = 0;
+    memcpy(to, (const u8 *)from + at, bytes < 4 ? bytes : 4);
+  }
+}
+static void store(u8 *to, const u32 *from, u32 bytes) {
+  for (u32 at = 0; at < bytes; at += 4, from += W) memcpy(to + at, from, bytes < 4 ? bytes : 4);
+}
 
 /* The bits of a float, and back. */
 static f32 asf(u32 v) { f32 f; memcpy(&f, &v, 4); return f; }
@@ -115,25 +121,15 @@ static u32 perm(u32 a, u32 b, u32 s) {
   u32 r = 0;
   for (int i = 0; i < 4; ++i) {
     const u32 k = s >> 8 * i & 255;
-    u32 v;
+    u32 v = k == 12 ? 0 : 255;
     if (k <= 7) v = both >> 8 * k & 255;
-    else if (k <= 11) v = (both >> (k == 8 ? 15 : k == 9 ? 31 : k == 10 ? 47 : 63) & 1) ? 255 : 0;
-    else v = k == 12 ? 0 : 255;
+    else if (k <= 11) v = both >> (16 * (k - 8) + 15) & 1 ? 255 : 0;
     r |= v << 8 * i;
   }
   return r;
 }
-/* The bits from the last to the first. */
-static u32 rev(u32 v) {
-  u32 r = 0;
-  for (int i = 0; i < 32; ++i) r |= (v >> i & 1) << (31 - i);
-  return r;
-}
 /* The `n` bits of `a` from bit `o` on. */
-static u32 bfe(u32 a, u32 o, u32 n) {
-  o &= 31, n &= 31;
-  return n ? a >> o & (u32)((1ull << n) - 1) : 0;
-}
+static u32 bfe(u32 a, u32 o, u32 n) { return a >> (o & 31) & (n > 31 ? ~0u : (1u << n) - 1); }
 /* A float as an integer: what does not fit becomes the nearest that does, and NaN 0. */
 static u32 toint(f32 f) { return f != f || f <= 0 ? 0 : f >= 4294967296.0f ? ~0u : (u32)f; }
 /* The bits of `m` below bit `l`, counted. */

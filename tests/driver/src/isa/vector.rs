@@ -11,8 +11,8 @@
 //! Source: AMD Instinct MI200 and MI300 ISA, and RDNA3 ISA, chapter "Vector ALU Operations"; for
 //! parts of registers "SDWA", for two instructions in one "Dual Issue VALU".
 
-use super::operand::{Assembly, Result, Unknown};
-use super::table::{columns, find};
+use super::operand::{Assembly, Result};
+use super::table::{find, value_of};
 
 /// Returns the C of `operation`, the name without `v_` and without its encoding.
 pub fn body(assembly: &Assembly, operation: &str) -> Result {
@@ -24,21 +24,19 @@ pub fn body(assembly: &Assembly, operation: &str) -> Result {
     if is_unknown {
         return assembly.unknown();
     }
-    find("vector", operation, assembly)
+    find("vector", operation, assembly, &[])
 }
 
-/// Returns the declarations of a, b and c, the sources, of which sub-dword addressing takes parts.
-pub fn sources(assembly: &Assembly, places: std::ops::Range<usize>, bits: u32) -> Result {
+/// Returns the declarations of a, b and c, the sources from operand `first` on, of which sub-dword
+/// addressing takes parts.
+pub fn sources(assembly: &Assembly, first: usize, bits: u32) -> Result {
     let mut declarations = String::new();
-    for (name, index) in ('a'..='c').zip(places) {
+    for (name, index) in ('a'..='c').zip(first..assembly.operands.len()) {
         let mut value = assembly.read(index, bits)?;
-        let part = match name {
-            'a' => assembly.modifier("src0_sel"),
-            'b' => assembly.modifier("src1_sel"),
-            _ => None,
-        };
-        if let Some(part) = part {
-            value = selected(&value, part)?;
+        let part_of = assembly.modifier(&format!("src{}_sel", index - first));
+        if let Some(name) = part_of {
+            let (shift, mask) = part(name)?;
+            value = format!("({value} >> {shift} & {mask:#x})");
         }
         declarations += &format!("const u{bits} {name} = {value}; ");
     }
@@ -48,45 +46,28 @@ pub fn sources(assembly: &Assembly, places: std::ops::Range<usize>, bits: u32) -
 /// Returns the shift and the mask of a part of a register.
 fn part(name: &str) -> Result<(u32, u32)> {
     match name {
+        "DWORD" => Ok((0, u32::MAX)),
         "WORD_0" => Ok((0, 0xffff)),
         "WORD_1" => Ok((16, 0xffff)),
         "BYTE_0" => Ok((0, 0xff)),
         "BYTE_1" => Ok((8, 0xff)),
         "BYTE_2" => Ok((16, 0xff)),
         "BYTE_3" => Ok((24, 0xff)),
-        _ => Err(Unknown(format!("part {name}"))),
+        _ => Err(format!("part {name}")),
     }
 }
 
-fn selected(value: &str, name: &str) -> Result {
-    if name == "DWORD" {
-        return Ok(value.to_owned());
-    }
-    Ok(match part(name)? {
-        (0, mask) => format!("({value} & {mask:#x})"),
-        // The part at the top has nothing above it.
-        (shift @ 16, 0xffff) | (shift @ 24, _) => format!("({value} >> {shift})"),
-        (shift, mask) => format!("({value} >> {shift} & {mask:#x})"),
-    })
-}
-
-/// Returns the statements that set the destination, or the part of it that is to be set.
+/// Returns the statements that set the destination, or the part of it that is to be set: what is
+/// beside that becomes 0.
 pub fn set(assembly: &Assembly, value: &str) -> Result {
-    let register = assembly.vector(0)?;
-    let old = format!("const u32 d = V32({register}); (void)d; V32({register}) =");
-    let name = assembly.modifier("dst_sel").unwrap_or("DWORD");
-    if name == "DWORD" {
-        return Ok(format!("{old} {value};"));
+    let unused = assembly.modifier("dst_unused").unwrap_or("UNUSED_PAD");
+    if unused != "UNUSED_PAD" {
+        return Err(format!("dst_unused:{unused}"));
     }
-    let (shift, mask) = part(name)?;
-    let mask = mask << shift;
-    let keep = match assembly.modifier("dst_unused") {
-        None | Some("UNUSED_PAD") => "0".to_owned(),
-        Some("UNUSED_PRESERVE") => format!("d & ~{mask:#x}u"),
-        Some(other) => return Err(Unknown(format!("dst_unused:{other}"))),
-    };
+    let (shift, mask) = part(assembly.modifier("dst_sel").unwrap_or("DWORD"))?;
     Ok(format!(
-        "{old} ({keep}) | (((u32)({value}) << {shift}) & {mask:#x}u);"
+        "u32 *const y = &V32({}); const u32 d = *y; *y = ((u32)({value}) & {mask:#x}) << {shift};",
+        assembly.vector(0)?
     ))
 }
 
@@ -95,9 +76,8 @@ pub fn set(assembly: &Assembly, value: &str) -> Result {
 pub fn set_lower_half(assembly: &Assembly, value: &str) -> Result {
     match (assembly.modifier("op_sel"), assembly.target.is_rdna()) {
         (Some(_), _) => assembly.unknown(),
-        (None, _) if assembly.is_sub_dword() => set(assembly, value),
-        (None, true) => set(assembly, &format!("(d & 0xffff0000u) | {value}")),
-        (None, false) => set(assembly, &format!("(0) | {value}")),
+        (None, true) => set(assembly, &format!("((d & 0xffff0000u) | {value})")),
+        (None, false) => set(assembly, value),
     }
 }
 
@@ -107,7 +87,7 @@ pub fn half_of_pair(assembly: &Assembly, source: usize) -> Result {
     match halves.trim_matches(['[', ']']).split(',').nth(source) {
         Some("0") => Ok("0".to_owned()),
         Some("1") => Ok("32".to_owned()),
-        _ => Err(Unknown(format!("op_sel:{halves}"))),
+        _ => Err(format!("op_sel:{halves}")),
     }
 }
 
@@ -117,19 +97,15 @@ fn dual(assembly: &Assembly) -> Result {
     for (number, text) in assembly.text.split("::").enumerate() {
         let half = Assembly::parse(assembly.target, text);
         let operation = half.name.strip_prefix("v_dual_").unwrap_or(half.name);
-        let register = half.vector(0)?;
-        let value = if operation == "cndmask_b32" {
-            let (no, yes) = (half.read(1, 32)?, half.read(2, 32)?);
-            format!("VCC >> l & 1 ? {yes} : {no}")
-        } else if let Some([value, ..]) = columns("word", operation) {
-            let sources = sources(&half, 1..half.count(), 32)?;
-            let old = format!("const u32 d = V32({register}); (void)d;");
-            format!("({{ {old} {sources}{value}; }})")
-        } else {
+        let Some(value) = value_of(operation) else {
             return half.unknown();
         };
-        reads += &format!("const u32 r{number} = {value}; ");
-        writes += &format!("V32({register}) = r{number}; ");
+        let (register, sources) = (half.vector(0)?, sources(&half, 1, 32)?);
+        reads += &format!("u32 *const y{number} = &V32({register}); ");
+        reads +=
+            &format!("const u32 r{number} = ({{ const u32 d = *y{number}; {sources}{value}; }}); ");
+        writes += &format!("*y{number} = r{number}; ");
     }
-    Ok(format!("const u64 E = EXEC; LANES {{ {reads}{writes}}}"))
+    let mask = "const u64 E = EXEC, m = VCC;";
+    Ok(format!("{mask} LANES {{ {reads}{writes}}}"))
 }
