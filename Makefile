@@ -105,7 +105,8 @@ EVALUATION = $(call GIVEN,SCALE,--scale) $(call GIVEN,REPEAT,--repeat) $(call GI
 .PHONY: evaluation
 evaluation: ## measure all on this machine, charts and all: SMALL=1 SCALE=1 REPEAT=5 ROWS=1e7 DEVICE=auto OUT=DIR BIN=DIR
 	$(if $(BIN),,scripts/ensure-opencl.sh --release)
-	$(if $(BIN),,cargo build --release -p horton-join -p horton-tables $(EVALUATED:%=--example %))
+	$(if $(BIN),,cargo build --release -p horton-join -p horton-tables -p horton-robust \
+		$(EVALUATED:%=--example %) --bin robust)
 	"$(or $(BIN),$${CARGO_TARGET_DIR:-target}/release/examples)"/evaluation $(strip $(EVALUATION))
 
 COMPARED = $(call GIVEN,BASE,--base) $(call GIVEN,HEAD,--head) $(call GIVEN,BASE_BIN,--base-bin) \
