@@ -41,6 +41,7 @@ checks:
 	$(STAGE) doc $(MAKE) doc
 	rm -rf $(DEBUG)/evaluation-data
 	$(ON_POCL) $(STAGE) evaluation $(MAKE) evaluation SMALL=1 BIN=$(DEBUG)/examples OUT=$(DEBUG)/evaluation
+	$(STAGE) compare scripts/compare/test.sh $(DEBUG) || [ $$? = 77 ]
 	$(STAGE) bare scripts/bare.sh
 	$(STAGE) python $(MAKE) python
 	$(ON_POCL) $(STAGE) readme scripts/readme.sh
@@ -104,8 +105,17 @@ EVALUATION = $(call GIVEN,SCALE,--scale) $(call GIVEN,REPEAT,--repeat) $(call GI
 .PHONY: evaluation
 evaluation: ## measure all on this machine, charts and all: SMALL=1 SCALE=1 REPEAT=5 ROWS=1e7 DEVICE=auto OUT=DIR BIN=DIR
 	$(if $(BIN),,scripts/ensure-opencl.sh --release)
-	$(if $(BIN),,cargo build --release -p horton-join -p horton-tables $(EVALUATED:%=--example %))
+	$(if $(BIN),,cargo build --release -p horton-join -p horton-tables -p horton-robust \
+		$(EVALUATED:%=--example %) --bin robust)
 	"$(or $(BIN),$${CARGO_TARGET_DIR:-target}/release/examples)"/evaluation $(strip $(EVALUATION))
+
+COMPARED = $(call GIVEN,BASE,--base) $(call GIVEN,HEAD,--head) $(call GIVEN,BASE_BIN,--base-bin) \
+	$(call GIVEN,HEAD_BIN,--head-bin) $(call GIVEN,SCALE,--scale) $(call GIVEN,REPEAT,--repeat) \
+	$(call GIVEN,QUERIES,--queries) $(call GIVEN,CREATE,--create) $(call GIVEN,ONLY,--only) \
+	$(call GIVEN,DEVICE,--device) $(call GIVEN,DATA,--data) $(call GIVEN,OUT,--out)
+.PHONY: compare
+compare: ## is a commit slower than another, above 3 % and noise: BASE=COMMIT HEAD=COMMIT SCALE=1 REPEAT=5
+	python3 -B scripts/compare $(strip $(COMPARED))
 
 ORDERS ?= 20
 SCALE_GIVEN = $(if $(filter command,$(firstword $(origin SCALE))),$(SCALE),1)

@@ -8,9 +8,14 @@
 //!
 //! Columns are found by their names, as the programs have different ones. Sums are over queries
 //! that both sides have times of.
+//!
+//! A median over the best of its runs says how far times of one side are apart. Of a query, the
+//! larger of both sides' is its noise: a ratio must be further from 1 to say anything.
 
 use std::fs;
 use std::path::Path;
+
+use horton_test_support::duckdb::Times;
 
 use crate::Result;
 
@@ -23,6 +28,8 @@ pub struct Line {
     pub horton: f64,
     /// The median of plain DataFusion; `None` if it had too little memory.
     pub stock: Option<f64>,
+    /// The median over the best, of the side where that is more.
+    pub noise: f64,
     /// Joins that ran on the device.
     pub device_joins: u64,
     /// Wrong rows, or devices that did nothing.
@@ -124,20 +131,49 @@ impl Csv {
             self.column("horton_median_ms")?,
             self.column("stock_median_ms")?,
         );
+        let best = |side: &str| {
+            // sql_bench's times without another name are its best.
+            let column = self.column(&format!("{side}_best_ms"));
+            column.or_else(|_| self.column(&format!("{side}_ms")))
+        };
+        let (horton_best, stock_best) = (best("horton")?, best("stock")?);
         let (joins, differences) = (self.column("device_joins")?, self.column("differences")?);
         let line = |(i, row): (usize, &Vec<String>)| {
+            let over_best = |median: usize, best: usize| -> Result<f64> {
+                Ok(self.number::<f64>(i, median)? / self.number::<f64>(i, best)?)
+            };
+            let has_stock = !row[stock].is_empty();
+            let noise = over_best(horton, horton_best)?;
             Ok(Line {
                 query: row[0].clone(),
                 horton: self.number(i, horton)?,
-                stock: match row[stock].is_empty() {
-                    true => None,
-                    false => Some(self.number(i, stock)?),
+                stock: match has_stock {
+                    true => Some(self.number(i, stock)?),
+                    false => None,
+                },
+                noise: match has_stock {
+                    true => noise.max(over_best(stock, stock_best)?),
+                    false => noise,
                 },
                 device_joins: self.number(i, joins)?,
                 differences: self.number(i, differences)?,
             })
         };
         self.rows.iter().enumerate().map(line).collect()
+    }
+
+    /// Times of the queries that did not fail and were not stopped, by their names in the first
+    /// column.
+    ///
+    /// # Errors
+    /// Names the column that is not there, or the line in which it has no number.
+    pub fn times(&self) -> Result<Times> {
+        let (ms, status) = (self.column("ms")?, self.column("status")?);
+        let rows = self.rows.iter().enumerate();
+        let ended = rows.filter(|(_, row)| row[status] == "ok");
+        ended
+            .map(|(i, row)| Ok((row[0].clone(), self.number(i, ms)?)))
+            .collect()
     }
 
     fn column(&self, name: &str) -> Result<usize> {
@@ -158,8 +194,9 @@ impl Csv {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "query,device_joins,stock_median_ms,horton_median_ms,differences\n\
-        q1,0,10.0,10.0,0\nq2,1,20.0,30.0,0\nq3,1,,5.0,1\nq4,2,40.0,10.0,0\n";
+    const TEXT: &str = "query,device_joins,stock_median_ms,horton_median_ms,stock_best_ms,\
+        horton_best_ms,differences\nq1,0,10.0,10.0,10.0,10.0,0\nq2,1,20.0,30.0,10.0,20.0,0\n\
+        q3,1,,5.0,,4.0,1\nq4,2,40.0,10.0,40.0,8.0,0\n";
 
     fn lines() -> Vec<Line> {
         Csv::parse(TEXT).unwrap().lines().unwrap()
@@ -173,10 +210,28 @@ mod tests {
             query: "q2".to_string(),
             horton: 30.0,
             stock: Some(20.0),
+            noise: 2.0,
             device_joins: 1,
             differences: 0,
         };
         assert_eq!((lines[1].clone(), lines[1].ratio()), (q2, Some(1.5)));
+    }
+
+    #[test]
+    fn noise_is_that_of_the_side_that_varies_more() {
+        let noise: Vec<f64> = lines().iter().map(|line| line.noise).collect();
+        assert_eq!(noise, [1.0, 2.0, 1.25, 1.25]);
+        let of_sql_bench = TEXT.replace("_best_ms", "_ms");
+        let lines = Csv::parse(&of_sql_bench).unwrap().lines().unwrap();
+        assert_eq!(lines[1].noise, 2.0);
+    }
+
+    #[test]
+    fn times_are_those_of_queries_that_ended() {
+        let text = "query,order,engine,ms,status,differences\nq1,0,bloom,2.5,ok,0\n\
+            q2,0,bloom,60000,stopped,0\nq3,0,bloom,,failed,0\n";
+        let times = Csv::parse(text).unwrap().times().unwrap();
+        assert_eq!(times, Times::from([("q1".to_string(), 2.5)]));
     }
 
     #[test]
@@ -206,6 +261,8 @@ mod tests {
         assert!(error("").contains("line 1"));
         assert!(error("query,horton_median_ms").contains("'stock_median_ms'"));
         assert!(error(&TEXT.replace("30.0", "x")).contains("line 3: 'x' is no number"));
-        assert!(error(&TEXT.replace("q4,2,", "q4,")).contains("line 5: 4 values"));
+        let medians = TEXT.replace("_best_ms", "_worst_ms");
+        assert!(error(&medians).contains("'horton_ms'"));
+        assert!(error(&TEXT.replace("q4,2,", "q4,")).contains("line 5: 6 values"));
     }
 }

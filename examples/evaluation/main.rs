@@ -6,6 +6,7 @@
 //!   parts ─▶ data ─▶ programs beside this one, one at a time ─▶ OUT/raw/*.csv, *.log
 //!                    DuckDB, where it is found                        │
 //!   machine ──────────────────────────────────────────────────────────┴▶ OUT/report.md, *.svg
+//!                                                                        OUT/losses.md
 //! ```
 //!
 //! One program drives the others. Each runs in a process of its own, so that none finds the memory
@@ -20,6 +21,7 @@
 mod data;
 mod db_benchmark;
 mod figures;
+mod losses;
 mod machine;
 mod parts;
 mod report;
@@ -175,6 +177,7 @@ fn evaluate(args: &Args, programs: Programs, out: &mut impl Write) -> Result<usi
         done.push(runner.done(part, out)?);
         // What is there already can be read while the rest runs.
         report::write(&args.out, &facts, &done)?;
+        losses::write(&args.out, &done)?;
     }
     let failed = done
         .iter()
@@ -254,6 +257,9 @@ impl Runner {
             Shows::Queries(_) => self
                 .csv(name)
                 .and_then(|csv| Ok(Results::Lines(csv.lines()?))),
+            Shows::Times => self
+                .csv(name)
+                .and_then(|csv| Ok(Results::Times(csv.times()?))),
             Shows::Rates => self.csv(name).map(Results::Table),
             Shows::Figures(_) | Shows::Text => Ok(Results::None),
         };

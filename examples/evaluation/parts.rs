@@ -6,6 +6,7 @@
 //!   tpch-{memory,parquet}-{always,auto}    tpch_join   ┐           tpch-{memory,parquet}-duckdb
 //!   db-benchmark-{always,auto}             tpch_join   ├ beside    db-benchmark-duckdb
 //!   joins                                  sql_bench   ┘ DataFusion
+//!   {tpch-memory,tpch-parquet,db-benchmark}-bloom      robust      datafusion-bloom
 //!   device-rates, paper-figures            tables by themselves
 //! ```
 //!
@@ -39,6 +40,11 @@ impl Settings {
     /// The folder of what the programs wrote.
     pub fn raw(&self) -> PathBuf {
         self.out.join("raw")
+    }
+
+    /// The file of figures of the part `name`.
+    fn csv(&self, name: &str) -> PathBuf {
+        self.raw().join(format!("{name}.csv"))
     }
 
     /// Returns in words how much is measured.
@@ -97,14 +103,34 @@ pub enum Work {
 /// The kind of an example's output.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shows {
-    /// Queries beside plain DataFusion, as CSV, and the part of DuckDB that they stand beside.
-    Queries(Option<String>),
+    /// Queries beside plain DataFusion, as CSV, and the rivals that they stand beside.
+    Queries(Option<Rivals>),
+    /// Times of a rival, as CSV.
+    Times,
     /// Rates of tables, as CSV.
     Rates,
     /// A folder of figures with a report of its own.
     Figures(PathBuf),
     /// A text.
     Text,
+}
+
+/// The parts with the same queries in other engines.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rivals {
+    /// That of DuckDB.
+    pub duckdb: String,
+    /// That of datafusion-bloom.
+    pub bloom: String,
+}
+
+impl Rivals {
+    fn of(suite: &str) -> Self {
+        Self {
+            duckdb: format!("{suite}-duckdb"),
+            bloom: format!("{suite}-bloom"),
+        }
+    }
 }
 
 /// All parts, in the order in which they run.
@@ -143,11 +169,12 @@ pub fn parts(settings: &Settings) -> Vec<Part> {
             ));
         }
         parts.push(Part {
-            name: duckdb(name),
+            name: Rivals::of(name).duckdb,
             title: format!("{title}: DuckDB"),
             data: Some(data),
             work: Work::DuckDb { in_memory },
         });
+        parts.push(bloom(settings, (name, &title), (data, in_memory)));
     }
     parts.extend([
         joins(settings),
@@ -176,10 +203,6 @@ pub fn select(parts: Vec<Part>, names: &[String]) -> Vec<Part> {
     };
     let kept = |part: &Part| is_asked(part) || is_read(part);
     parts.into_iter().filter(kept).collect()
-}
-
-fn duckdb(suite: &str) -> String {
-    format!("{suite}-duckdb")
 }
 
 fn devices() -> Part {
@@ -211,13 +234,8 @@ fn queries(
     enabled: &str,
 ) -> Part {
     let name = format!("{suite}-{enabled}");
-    let folder = data.folder(&settings.data);
     let mut arguments = words(&["--rows", "0", "--enabled", enabled]);
-    arguments.extend(["--data".to_string(), path(&folder.join("tables"))]);
-    arguments.extend(["--queries".to_string(), path(&folder.join("queries"))]);
-    if in_memory {
-        arguments.push("--in-memory".to_string());
-    }
+    arguments.extend(reading(settings, data, in_memory));
     arguments.extend(common(settings, Some(&name)));
     Part {
         title: format!("{title}, horton.enabled = {enabled}"),
@@ -225,10 +243,44 @@ fn queries(
         work: Work::Example {
             program: "tpch_join",
             arguments,
-            shows: Shows::Queries(Some(duckdb(suite))),
+            shows: Shows::Queries(Some(Rivals::of(suite))),
         },
         name,
     }
+}
+
+/// The queries as they stand, in datafusion-bloom. Its reader has filters, as where its authors
+/// measure.
+fn bloom(
+    settings: &Settings,
+    (suite, title): (&str, &str),
+    (data, in_memory): (Data, bool),
+) -> Part {
+    let name = Rivals::of(suite).bloom;
+    let orders = "orders --orders 1 --least-tables 0 --engines bloom --pushdown bloom";
+    let mut arguments: Vec<String> = orders.split(' ').map(str::to_string).collect();
+    arguments.extend(reading(settings, data, in_memory));
+    arguments.extend(words(&["--repeat", &settings.query_runs().to_string()]));
+    arguments.extend(["--csv".to_string(), path(&settings.csv(&name))]);
+    Part {
+        title: format!("{title}: datafusion-bloom"),
+        data: Some(data),
+        work: Work::Example {
+            program: "robust",
+            arguments,
+            shows: Shows::Times,
+        },
+        name,
+    }
+}
+
+/// Arguments that name the tables and queries of `data`.
+fn reading(settings: &Settings, data: Data, in_memory: bool) -> Vec<String> {
+    let folder = data.folder(&settings.data);
+    let mut arguments = vec!["--data".to_string(), path(&folder.join("tables"))];
+    arguments.extend(["--queries".to_string(), path(&folder.join("queries"))]);
+    arguments.extend(in_memory.then(|| "--in-memory".to_string()));
+    arguments
 }
 
 fn joins(settings: &Settings) -> Part {
@@ -296,8 +348,7 @@ fn common(settings: &Settings, csv: Option<&str>) -> Vec<String> {
         arguments.extend(words(&["--device", device]));
     }
     if let Some(name) = csv {
-        let file = settings.raw().join(format!("{name}.csv"));
-        arguments.extend(["--csv".to_string(), path(&file)]);
+        arguments.extend(["--csv".to_string(), path(&settings.csv(name))]);
     }
     arguments
 }
@@ -335,17 +386,19 @@ mod tests {
     }
 
     #[test]
-    fn every_part_has_a_name_of_its_own_and_a_rival_that_exists() {
+    fn every_part_has_a_name_of_its_own_and_rivals_that_exist() {
         let parts = parts(&settings(false));
         let names: BTreeSet<&str> = parts.iter().map(|part| part.name.as_str()).collect();
         assert_eq!(names.len(), parts.len());
         for part in &parts {
             if let Work::Example {
-                shows: Shows::Queries(Some(rival)),
+                shows: Shows::Queries(Some(rivals)),
                 ..
             } = &part.work
             {
-                assert!(names.contains(rival.as_str()), "{rival}");
+                for rival in [&rivals.duckdb, &rivals.bloom] {
+                    assert!(names.contains(rival.as_str()), "{rival}");
+                }
             }
         }
     }
@@ -361,6 +414,12 @@ mod tests {
              --csv out/raw/tpch-memory-auto.csv"
         );
         assert!(!of("tpch-parquet-always").contains("--in-memory"));
+        assert_eq!(
+            of("db-benchmark-bloom"),
+            "orders --orders 1 --least-tables 0 --engines bloom --pushdown bloom \
+             --data data/db-benchmark-1000/tables --queries data/db-benchmark-1000/queries \
+             --in-memory --repeat 4 --csv out/raw/db-benchmark-bloom.csv"
+        );
         assert_eq!(settings(false).query_runs(), 4);
         assert_eq!(
             of("joins"),
@@ -389,8 +448,8 @@ mod tests {
         assert_eq!(names(&["device-rates", "joins"]), ["joins", "device-rates"]);
         let with_files = ["tpch-data", "tpch-parquet-auto"];
         assert_eq!(names(&["parquet-auto"]), with_files);
-        assert_eq!(names(&["tpch"]).len(), 7);
-        assert_eq!(names(&[]).len(), 15);
+        assert_eq!(names(&["tpch"]).len(), 9);
+        assert_eq!(names(&[]).len(), 18);
         assert_eq!(names(&["tpch-data"]), ["tpch-data"]);
         assert!(names(&["nothing"]).is_empty());
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   # what failed                            FAILED: name: why
-//!   # all suites, a line each                sums, ratios, the worst query
+//!   # all suites, a line each                sums, ratios, the worst query, losses.md
 //!   # the machine                            facts, devices
 //!   # each suite                             NAME.svg, a table: the worst query first
 //!   # command lines                          to run a part again
@@ -56,7 +56,7 @@ pub struct Done {
 pub enum Results {
     /// Queries beside plain DataFusion.
     Lines(Vec<Line>),
-    /// DuckDB's medians.
+    /// A rival's medians.
     Times(Times),
     /// Rates.
     Table(Csv),
@@ -64,17 +64,26 @@ pub enum Results {
     None,
 }
 
-/// A suite of queries: what was measured, and DuckDB's times.
-struct Suite<'a> {
+/// A suite of queries: what was measured, and the times of rivals.
+pub struct Suite<'a> {
     name: &'a str,
-    title: &'a str,
-    lines: &'a [Line],
-    rival: Option<&'a Times>,
+    /// Title of what it shows.
+    pub title: &'a str,
+    /// What was measured.
+    pub lines: &'a [Line],
+    duckdb: Option<&'a Times>,
+    bloom: Option<&'a Times>,
 }
 
 impl Suite<'_> {
-    fn rival_of(&self, line: &Line) -> Option<f64> {
-        self.rival?.get(&line.query).copied()
+    /// DuckDB's time.
+    pub fn duckdb_of(&self, line: &Line) -> Option<f64> {
+        self.duckdb?.get(&line.query).copied()
+    }
+
+    /// The time of datafusion-bloom.
+    pub fn bloom_of(&self, line: &Line) -> Option<f64> {
+        self.bloom?.get(&line.query).copied()
     }
 
     fn stock(&self) -> Sums {
@@ -82,7 +91,7 @@ impl Suite<'_> {
     }
 
     fn duckdb(&self) -> Sums {
-        sums(self.lines, |line| self.rival_of(line))
+        sums(self.lines, |line| self.duckdb_of(line))
     }
 
     /// The chart's bars, in the order in which the queries ran.
@@ -115,7 +124,8 @@ pub fn write(out: &Path, facts: &[Fact], done: &[Done]) -> Result<()> {
     Ok(fs::write(&path, text).map_err(describe)?)
 }
 
-fn suites(done: &[Done]) -> Vec<Suite<'_>> {
+/// The suites of queries that have figures.
+pub fn suites(done: &[Done]) -> Vec<Suite<'_>> {
     let times = done.iter().filter_map(|done| match &done.results {
         Results::Times(times) => Some((done.part.name.as_str(), times)),
         _ => None,
@@ -126,15 +136,17 @@ fn suites(done: &[Done]) -> Vec<Suite<'_>> {
         else {
             return None;
         };
-        let rival = match shows {
-            Shows::Queries(rival) => rival.as_deref(),
+        let rivals = match shows {
+            Shows::Queries(rivals) => rivals.as_ref(),
             _ => None,
         };
+        let of = |name: &String| times.get(name.as_str()).copied();
         Some(Suite {
             name: &done.part.name,
             title: &done.part.title,
             lines,
-            rival: rival.and_then(|name| times.get(name).copied()),
+            duckdb: rivals.and_then(|rivals| of(&rivals.duckdb)),
+            bloom: rivals.and_then(|rivals| of(&rivals.bloom)),
         })
     });
     suites.filter(|suite| !suite.lines.is_empty()).collect()
@@ -211,7 +223,7 @@ fn overview(text: &mut String, suites: &[Suite<'_>]) -> Result<()> {
             worst(suite)
         )?;
     }
-    text.push('\n');
+    text.push_str("\n[Where horton is slower, beyond noise](losses.md)\n\n");
     text.push_str(METHOD);
     Ok(())
 }
@@ -260,7 +272,7 @@ fn queries(text: &mut String, suite: &Suite<'_>) -> Result<()> {
                 .map_or("too little memory".to_string(), |ms| format!("{ms:.1}")),
             ratio(line.ratio()),
             suite
-                .rival_of(line)
+                .duckdb_of(line)
                 .map_or("-".to_string(), |ms| format!("{ms:.1}")),
             line.device_joins,
             line.differences
@@ -336,6 +348,7 @@ fn ratio(ratio: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parts::Rivals;
     use std::time::Duration;
 
     fn line(query: &str, horton: f64, stock: f64) -> Line {
@@ -343,6 +356,7 @@ mod tests {
             query: query.to_string(),
             horton,
             stock: Some(stock),
+            noise: 1.0,
             device_joins: 1,
             differences: 0,
         }
@@ -376,7 +390,10 @@ mod tests {
     fn all() -> Vec<Done> {
         let lines = vec![line("q1", 10.0, 20.0), line("q2", 30.0, 20.0)];
         let times = Times::from([("q1".to_string(), 4.0)]);
-        let suite = example(Shows::Queries(Some("duck".to_string())));
+        let suite = example(Shows::Queries(Some(Rivals {
+            duckdb: "duck".to_string(),
+            bloom: "bloom".to_string(),
+        })));
         let table = Csv {
             header: vec!["mib".to_string(), "hits".to_string()],
             rows: vec![vec!["16".to_string(), "99".to_string()]],

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 
-/// The folder of the project's built examples.
+/// The folder of the project's built examples. Cargo puts other programs into the one above.
 pub struct Programs(PathBuf);
 
 impl Programs {
@@ -40,16 +40,17 @@ impl Programs {
     /// # Errors
     /// If it is not there, with what to do.
     pub fn command(&self, name: &str) -> Result<Command> {
-        let path = self.0.join(format!("{name}{EXE_SUFFIX}"));
-        if !path.is_file() {
-            return Err(format!(
+        let file = format!("{name}{EXE_SUFFIX}");
+        let above = self.0.parent().map(|folder| folder.join(&file));
+        let mut paths = [Some(self.0.join(&file)), above].into_iter().flatten();
+        let found = paths.find(|path| path.is_file()).ok_or_else(|| {
+            format!(
                 "{name} is not in {}: build it there with 'cargo build --release -p horton-join \
-                 -p horton-tables --examples', or copy it there",
+                 -p horton-tables -p horton-robust --examples --bins', or copy it there",
                 self.0.display()
             )
-            .into());
-        }
-        Ok(Command::new(path))
+        })?;
+        Ok(Command::new(found))
     }
 }
 
@@ -140,6 +141,22 @@ fn quoted(word: &OsStr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_are_beside_the_examples_or_above() {
+        let folder = tempfile::tempdir().unwrap();
+        let examples = folder.path().join("examples");
+        fs::create_dir(&examples).unwrap();
+        let programs = Programs::in_folder(&examples);
+        let error = programs.command("robust").unwrap_err().to_string();
+        assert!(error.starts_with("robust is not in"), "{error}");
+        for place in [folder.path(), &examples] {
+            let file = place.join(format!("robust{EXE_SUFFIX}"));
+            fs::write(&file, "").unwrap();
+            let found = programs.command("robust").unwrap();
+            assert_eq!(found.get_program(), file);
+        }
+    }
 
     #[test]
     fn words_are_quoted_where_a_shell_would_split_them() {

@@ -6,7 +6,7 @@
 //!           ─▶ …                ┘
 //! ```
 //!
-//! Only queries with a list of at least [`LEAST_TABLES`] tables are run: of fewer, planners know
+//! Only queries with a list of at least `--least-tables` tables are run: of fewer, planners know
 //! enough. Rows are compared with those of the first engine for the text as written. A LIMIT may
 //! cut through rows that its ORDER BY ties; then the first engine differs from itself as well.
 
@@ -22,9 +22,6 @@ use crate::engines::{self, Options};
 use crate::report::Report;
 use crate::shuffle::shuffle;
 use crate::turns::{Rounds, Turns};
-
-/// Tables of the longest list that make a query worth shuffling.
-const LEAST_TABLES: usize = 4;
 
 /// The options of the subcommand.
 #[derive(Debug, clap::Args)]
@@ -48,6 +45,10 @@ pub struct Args {
     /// Timed rounds of each order, whose median counts
     #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     repeat: usize,
+
+    /// Run only queries whose longest list of tables has as many
+    #[arg(long, value_name = "N", default_value = "4")]
+    least_tables: usize,
 
     /// Run only queries whose name contains one of these
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
@@ -86,7 +87,7 @@ pub fn run(args: &Args, turns: &Turns) -> Result<usize> {
                 continue;
             }
         };
-        if tables < LEAST_TABLES {
+        if tables < args.least_tables {
             continue;
         }
         writeln!(out, "{:10} {tables} tables", query.label)?;
