@@ -21,7 +21,8 @@ cd "$(dirname "$0")/.."
 
 rounds=("$@")
 if [ $# = 0 ] && [ -n "${HORTON_TEST_SMALL:-}" ]; then
-    rounds=('gfx90a mixed seed=1 races' 'gfx1100 rusticl mixed seed=2')
+    # Shuffles are rusticl's, and rusticl lacks 64-bit atomics: each width has one of them.
+    rounds=('gfx1100 mixed seed=1 races' 'gfx90a rusticl mixed seed=2')
 elif [ $# = 0 ]; then
     for chip in gfx90a gfx942 gfx1100; do
         rounds+=("$chip" "$chip mixed seed=1 races" "$chip rusticl mixed seed=2")

@@ -78,8 +78,10 @@ means_oclgrind() {
     wait
 }
 
+# As a CPU it maps memory that the host and kernels share.
 means_rusticl() {
     inside gpu "$bin/joins" join::join_types::every_join_type_runs join::key_types::several
+    inside cpu "$bin/joins" join::join_types::every_join_type_runs_with_unique_build_keys
 }
 
 # Processes side by side, as most of them wait for a driver that hangs.
@@ -99,7 +101,7 @@ means_simulated() {
 means_amd() {
     export HORTON_OPENCL_LIBRARY=$bin/libhorton_driver.so
     local round
-    for round in 'gfx90a mixed seed=1' 'gfx1100 rusticl mixed seed=2'; do
+    for round in 'gfx1100 mixed seed=1' 'gfx90a rusticl mixed seed=2'; do
         export HORTON_DRIVER="$round cache=$out/amd"
         local these=(table::device_built multimap::repeating_keys multimap::rows_set)
         [[ $round == *rusticl* ]] || these+=(wide::codes_of_one_word)

@@ -25,7 +25,7 @@ def facts(base, head, asked):
         ("date", datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")),
         ("base", base.name),
         ("head", head.name),
-        ("command", f"`{shlex.join(sys.argv)}`"),
+        ("command", f"`python3 -B {shlex.join(sys.argv)}`"),
         ("joins", f"on {asked.device}" if asked.device else "on the host"),
         ("CPU", of_file("/proc/cpuinfo", "model name") or platform.processor() or "unknown"),
         ("cores", str(os.cpu_count())),

@@ -92,9 +92,9 @@ def once(command, surroundings):
 
 
 def digest(lines):
-    """The same for the same rows in any order, with nine digits of a fraction.
+    """The same for the same rows in any order, and fractions of twelve digits.
 
     Sums of floats differ in their last digits, as threads add them in any order.
     """
-    rounded = (DECIMAL.sub(lambda found: b"%.9g" % float(found[0]), line) for line in lines)
+    rounded = (DECIMAL.sub(lambda found: b"%.12g" % float(found[0]), line) for line in lines)
     return hashlib.sha256(b"".join(sorted(rounded))).hexdigest()

@@ -132,7 +132,7 @@ async fn run(mut args: Args) -> Result<(), Failure> {
     for (name, text) in &scripts {
         shell.script(name.as_deref(), text).await?;
     }
-    Ok(())
+    shell.ends()
 }
 
 /// Runs a recorded join again. Fails if the rows differ.

@@ -4,8 +4,9 @@
 //!  query ─▶ DataFusion's plan ─▶ its hash joins, numbered from the top
 //!                                   │ one of them
 //!                                   ▼
-//!  FOLDER   left-0.arrow …   right-0.arrow …   one file per partition of an input
+//!  FOLDER   left-0.arrows …  right-0.arrows …  one file per partition of an input
 //!           join.pb          the HashJoinExec over two empty inputs
+//!           inputs.txt       the numbers of partitions: it is written last
 //!           options.txt      the session's options that are not defaults
 //!           query.sql        the statement
 //! ```
@@ -14,14 +15,16 @@
 //! be sent. What the join itself reads often can: only the columns that reach it, after all filters
 //! below it. The plan is DataFusion's own, so that no filter of this join has left out rows.
 //!
-//! The formats are Arrow's files and `datafusion-proto`'s plans, which other programs read, too.
+//! The formats are Arrow's streams and `datafusion-proto`'s plans, which other programs read, too.
+//! Arrow's files would have one dictionary per column, where batches may have one each.
 
 use std::fs::{File, create_dir_all, read_dir, write};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use datafusion::arrow::ipc::writer::FileWriter;
+use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{exec_datafusion_err, exec_err};
@@ -40,28 +43,48 @@ use tokio::task::spawn_blocking;
 /// The file with the join.
 pub const JOIN: &str = "join.pb";
 /// The file with the options.
-pub const OPTIONS: &str = "options.txt";
+const OPTIONS: &str = "options.txt";
+/// The file with the number of partitions of each input.
+const INPUTS: &str = "inputs.txt";
 /// The file with the statement.
 const QUERY: &str = "query.sql";
+
+/// DataFusion's option by which a plan computes the values of scalar subqueries before it runs.
+const SUBQUERIES_APART: &str = "datafusion.optimizer.enable_physical_uncorrelated_scalar_subquery";
 
 /// Batches that wait for the disk.
 const WAITING: usize = 2;
 
 /// What is recorded, and where.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Record {
     /// The folder, which is made.
-    pub folder: PathBuf,
+    folder: PathBuf,
     /// The number of the join; without one, the query must have one join.
-    pub join: Option<usize>,
+    join: Option<usize>,
+    is_done: AtomicBool,
 }
 
 /// Returns the name of the file with partition `partition` of the input `side`.
 pub fn file_name(side: &str, partition: usize) -> String {
-    format!("{side}-{partition}.arrow")
+    format!("{side}-{partition}.arrows")
 }
 
 impl Record {
+    /// Returns what is to record a join in `folder`: that of number `join`, or the only one.
+    pub fn new(folder: PathBuf, join: Option<usize>) -> Self {
+        Self {
+            folder,
+            join,
+            is_done: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns whether a join has been recorded.
+    pub fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Relaxed)
+    }
+
     /// Records a join of the query `text`, whose plan is `logical`. Returns what was recorded, in
     /// one line.
     ///
@@ -74,18 +97,21 @@ impl Record {
         logical: &LogicalPlan,
         text: &str,
     ) -> Result<String> {
-        let recorded = options(state.config_options());
+        let recorded = options(state.config_options())?;
         let mut stock = state.clone();
         let options = stock.config_mut().options_mut();
         options.set("horton.enabled", "never")?;
+        // Their values would come from a node above the join, which does not run.
+        options.set(SUBQUERIES_APART, "false")?;
         let plan = stock.create_physical_plan(logical).await?;
         let joins = hash_joins(&plan);
         let (number, join) = self.choose(&joins)?;
         self.make_folder()?;
-        let mut said = Vec::new();
+        let (mut said, mut partitions) = (Vec::new(), String::new());
         for (side, input) in [("left", join.left()), ("right", join.right())] {
             let rows = self.write_input(side, input, &stock).await?;
-            said.push(format!("{side} {rows} rows"));
+            said.push(format!("{side} {} rows", rows.iter().sum::<usize>()));
+            partitions.push_str(&format!("{side}={}\n", rows.len()));
         }
         let left = Arc::new(EmptyExec::new(join.left().schema()));
         let right = Arc::new(EmptyExec::new(join.right().schema()));
@@ -104,6 +130,8 @@ impl Record {
         self.write(JOIN, &physical_plan_to_bytes(Arc::new(join))?)?;
         self.write(OPTIONS, recorded.as_bytes())?;
         self.write(QUERY, text.trim().as_bytes())?;
+        self.write(INPUTS, partitions.as_bytes())?;
+        self.is_done.store(true, Ordering::Relaxed);
         let folder = self.folder.display();
         Ok(format!(
             "recorded join {number} in {folder}: {}",
@@ -134,27 +162,26 @@ impl Record {
         match files.next() {
             None => Ok(()),
             Some(_) => exec_err!(
-                "{} has files; name a folder that is new or empty",
+                "{} has files, maybe of a recording that did not end; name a folder that is new or empty",
                 self.folder.display()
             ),
         }
     }
 
-    /// Writes all partitions of an input. Returns the number of its rows.
+    /// Writes all partitions of an input. Returns the number of rows of each.
     async fn write_input(
         &self,
         side: &str,
         input: &Arc<dyn ExecutionPlan>,
         state: &SessionState,
-    ) -> Result<usize> {
+    ) -> Result<Vec<usize>> {
         let streams = execute_stream_partitioned(Arc::clone(input), state.task_ctx())?;
         let written = streams.into_iter().enumerate().map(|(partition, stream)| {
             let path = self.folder.join(file_name(side, partition));
             write_partition(path, stream)
         });
         // All at once, as they may be those of one `RepartitionExec`.
-        let rows = futures::future::try_join_all(written).await?;
-        Ok(rows.into_iter().sum())
+        futures::future::try_join_all(written).await
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
@@ -172,13 +199,13 @@ fn hash_joins(plan: &Arc<dyn ExecutionPlan>) -> Vec<&HashJoinExec> {
     plan.downcast_ref().into_iter().chain(below).collect()
 }
 
-/// Writes the batches of `stream` to an Arrow file. Returns the number of its rows.
+/// Writes the batches of `stream` to a file. Returns the number of its rows.
 async fn write_partition(path: PathBuf, mut stream: SendableRecordBatchStream) -> Result<usize> {
     let (batches, to_write) = channel(WAITING);
     let schema = stream.schema();
     let writer = spawn_blocking(move || {
         let file = File::create_new(&path)?;
-        let writer = FileWriter::try_new(BufWriter::new(file), &schema)?;
+        let writer = StreamWriter::try_new(BufWriter::new(file), &schema)?;
         write_batches(writer, to_write)
     });
     while let Some(batch) = stream.next().await {
@@ -193,7 +220,7 @@ async fn write_partition(path: PathBuf, mut stream: SendableRecordBatchStream) -
 }
 
 fn write_batches(
-    mut writer: FileWriter<BufWriter<File>>,
+    mut writer: StreamWriter<BufWriter<File>>,
     mut batches: Receiver<RecordBatch>,
 ) -> Result<usize> {
     let mut rows = 0;
@@ -206,7 +233,7 @@ fn write_batches(
 }
 
 /// Returns the options that are not defaults, as lines `name=value`.
-fn options(options: &ConfigOptions) -> String {
+fn options(options: &ConfigOptions) -> Result<String> {
     let mut defaults = ConfigOptions::new();
     defaults.extensions.insert(HortonConfig::default());
     let defaults = defaults.entries();
@@ -214,21 +241,58 @@ fn options(options: &ConfigOptions) -> String {
         let mut same = defaults.iter().filter(|entry| entry.key == name);
         same.any(|entry| entry.value.as_deref() == Some(value))
     };
-    let set = options.entries().into_iter().filter_map(|entry| {
-        let value = entry.value?;
-        (!is_default(&entry.key, &value)).then(|| format!("{}={value}\n", entry.key))
-    });
-    set.collect()
+    let mut lines = String::new();
+    for entry in options.entries() {
+        let Some(value) = entry.value.filter(|value| !is_default(&entry.key, value)) else {
+            continue;
+        };
+        if value.contains('\n') {
+            return exec_err!(
+                "{} has a line break in its value; RESET it to record",
+                entry.key
+            );
+        }
+        lines.push_str(&format!("{}={value}\n", entry.key));
+    }
+    Ok(lines)
 }
 
-/// Reads the lines of [`OPTIONS`] in `folder`: names and values.
+/// Returns the options that were recorded in `folder`: names and values.
 ///
 /// # Errors
-/// If the file cannot be read.
+/// If their file cannot be read.
 pub fn read_options(folder: &Path) -> Result<Vec<(String, String)>> {
-    let text = std::fs::read_to_string(folder.join(OPTIONS))?;
-    let pairs = text.lines().filter_map(|line| line.split_once('='));
-    Ok(pairs
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect())
+    pairs(&folder.join(OPTIONS))
+}
+
+/// Returns the inputs that were recorded in `folder`: names, and numbers of partitions.
+///
+/// # Errors
+/// If their file cannot be read. It is the last one that a recording writes.
+pub fn read_inputs(folder: &Path) -> Result<Vec<(String, usize)>> {
+    let path = folder.join(INPUTS);
+    let each = pairs(&path)?.into_iter().map(|(side, count)| {
+        let count = count.parse();
+        let count = count.map_err(|error| exec_datafusion_err!("{}: {error}", path.display()))?;
+        Ok((side, count))
+    });
+    each.collect()
+}
+
+/// Reads lines `name=value`.
+fn pairs(path: &Path) -> Result<Vec<(String, String)>> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let name = path.display();
+        exec_datafusion_err!(
+            "{name}: {error}; --record makes such a folder, if it comes to its end"
+        )
+    })?;
+    let pairs = text.lines().map(|line| {
+        let pair = line.split_once('=');
+        let (name, value) = pair.ok_or_else(|| {
+            exec_datafusion_err!("{}: expected NAME=VALUE and not '{line}'", path.display())
+        })?;
+        Ok((name.to_owned(), value.to_owned()))
+    });
+    pairs.collect()
 }

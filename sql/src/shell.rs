@@ -78,7 +78,7 @@ pub struct Shell {
     watch: Watch,
     interrupts: Interrupts,
     /// Queries are recorded instead of run.
-    record: Option<Record>,
+    record: Option<Arc<Record>>,
 }
 
 impl Shell {
@@ -88,10 +88,7 @@ impl Shell {
             context: session.context,
             watch: session.watch,
             interrupts,
-            record: args.record.clone().map(|folder| Record {
-                folder,
-                join: args.join,
-            }),
+            record: (args.record.clone()).map(|folder| Arc::new(Record::new(folder, args.join))),
             print: PrintOptions {
                 format: args.format,
                 quiet: args.quiet,
@@ -99,6 +96,20 @@ impl Shell {
                 color: args.color,
                 instrumented_registry: Arc::new(InstrumentedObjectStoreRegistry::new()),
             },
+        }
+    }
+
+    /// Fails if a join was to be recorded, and none was.
+    ///
+    /// # Errors
+    /// What to do.
+    pub fn ends(&self) -> Result<(), Failure> {
+        let is_missing = |record: &Arc<Record>| !record.is_done();
+        match self.record.as_ref().is_some_and(is_missing) {
+            true => Err(Failure::Error(
+                "nothing was recorded: --record takes the join of a SELECT statement".to_owned(),
+            )),
+            false => Ok(()),
         }
     }
 
@@ -205,6 +216,8 @@ impl Shell {
         if let Some(record) = self.record.as_ref().filter(|_| is_query) {
             let recorded = record.run(&state, &logical, text).await?;
             progress.stop();
+            // It has not run.
+            self.watch.take();
             if !self.print.quiet {
                 eprintln!("{recorded}");
             }

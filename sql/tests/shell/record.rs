@@ -33,6 +33,10 @@ fn a_recorded_join_has_the_rows_of_its_query() {
             "SELECT c.id FROM 'cities.csv' c WHERE EXISTS
                 (SELECT 1 FROM {TABLES} WHERE t.city = c.id)"
         ),
+        // Two batches, each with a dictionary of its own.
+        "SELECT * FROM (SELECT value v, arrow_cast(concat('k', value), 'Dictionary(Int32, Utf8)') e
+            FROM range(0, 200)) a JOIN 'cities.csv' c ON a.v = c.id"
+            .to_owned(),
     ];
     for (number, query) in queries.iter().enumerate() {
         let count = format!("SELECT count(*) FROM ({query})");
@@ -59,6 +63,19 @@ fn a_recorded_join_has_the_rows_of_its_query() {
         let is_on_device = device.2.contains("1 join on ") && !device.2.contains("the host");
         assert!(is_on_device, "{device:?}");
     }
+}
+
+/// The values of scalar subqueries come from a node above the join, which does not run.
+#[test]
+fn a_join_beside_a_scalar_subquery_is_recorded() {
+    let place = Place::with_trips();
+    let query = &format!("{JOIN} WHERE t.id > (SELECT avg(id) FROM 'cities.csv')");
+    let recorded = place.run(&["--record", "recorded", "-c", query]);
+    assert_eq!(recorded.code, Some(0), "{recorded:?}");
+    let replayed = place.run(&["replay", "recorded", "--repeat", "1"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+    // The subquery's condition is above the join.
+    assert!(ways(&replayed.out).iter().all(|way| way.1 == "2000"));
 }
 
 #[test]
@@ -89,6 +106,14 @@ fn one_of_several_joins_is_chosen_by_its_number() {
     let ended = place.run(&["--record", "none", "-c", "SELECT 1"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.err.contains("no hash join"), "{ended:?}");
+    let ended = place.run(&[
+        "--record",
+        "none",
+        "-c",
+        &format!("CREATE TABLE a AS {JOIN}"),
+    ]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.err.contains("nothing was recorded"), "{ended:?}");
 }
 
 #[test]
@@ -97,15 +122,26 @@ fn a_folder_without_a_join_says_so() {
     let ended = place.run(&["replay", "."]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(
-        ended.err.contains("join.pb") && ended.err.contains("--record"),
+        ended.err.contains("inputs.txt") && ended.err.contains("--record"),
         "{ended:?}"
     );
     assert_eq!(
         place.run(&["--record", "recorded", "-c", JOIN]).code,
         Some(0)
     );
-    place.write("recorded/left-0.arrow", "no Arrow file");
-    let ended = place.run(&["replay", "recorded"]);
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.err.contains("left-0.arrow"), "{ended:?}");
+    let fails_with = |name: &str| {
+        let ended = place.run(&["replay", "recorded"]);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.err.contains(name), "{ended:?}");
+    };
+    place.write("recorded/left-0.arrows", "no Arrow file");
+    fails_with("left-0.arrows");
+    fs::remove_file(place.work().join("recorded/left-0.arrows")).unwrap();
+    fails_with("left-0.arrows");
+    place.write("recorded/options.txt", "horton.enabled");
+    place.write("recorded/inputs.txt", "left=0\nright=0\n");
+    fails_with("options.txt");
+    place.write("recorded/options.txt", "");
+    place.write("recorded/join.pb", "no plan");
+    fails_with("join.pb");
 }

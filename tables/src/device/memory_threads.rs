@@ -50,7 +50,10 @@ impl MemoryThreads {
     pub(super) fn run(&self, timeout: Option<Duration>, work: MemoryWork) -> bool {
         let job = Job { work, timeout };
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        jobs.send(job).is_ok()
+        let sent = jobs.send(job);
+        // Work that nobody takes is dropped without the lock: that may release memory.
+        drop(jobs);
+        sent.is_ok()
     }
 
     /// Has `work` done that releases memory. Returns whether a thread is there.

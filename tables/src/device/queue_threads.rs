@@ -10,8 +10,8 @@
 //! one queue thread, as its kernels use all cores by themselves.
 //!
 //! Should the context be lost, the next job opens the device again. A thread that hangs in a call
-//! of the driver is replaced (`watchdog`). Where the system has no thread for that, the device is
-//! not asked until it has.
+//! of the driver is replaced (`watchdog`). Where the system has no thread for that, it is tried
+//! again, and a device without any thread of a kind is not asked until then.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -65,12 +65,26 @@ impl ThreadMaker {
     /// Starts the thread that looks after the others.
     pub(super) fn start_watchdog(&self) -> Result<()> {
         let maker = self.clone();
-        self.start("horton watchdog", move || {
-            loop {
-                let late = maker.shared.watch.wait_for_late();
-                maker.replace_threads(late);
+        self.start("horton watchdog", move || maker.watch_threads())
+    }
+
+    /// Looks after the other threads for as long as the process runs. Those that could not be
+    /// started are tried again after pauses that grow.
+    fn watch_threads(&self) {
+        let (mut missing, mut pause) = (Vec::new(), PAUSE_LEAST);
+        loop {
+            let most = (!missing.is_empty()).then_some(pause);
+            match self.shared.watch.wait_for_late(most) {
+                Some(late) => {
+                    missing.extend(self.replace_threads(late));
+                    pause = PAUSE_LEAST;
+                }
+                None => {
+                    missing = self.start_threads(missing);
+                    pause = (2 * pause).min(PAUSE_MOST);
+                }
             }
-        })
+        }
     }
 
     fn start(&self, name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -83,22 +97,17 @@ impl ThreadMaker {
     }
 
     /// Takes the device as lost, as a call of its driver hangs, and all jobs as failed. Other
-    /// threads take the places of those that are busy.
-    fn replace_threads(&self, late: Late) {
+    /// threads take the places of those that are busy. Returns the roles for which there are none.
+    fn replace_threads(&self, late: Late) -> Vec<Role> {
         let error = late.error(&self.info);
         log::warn!("{error}");
         self.shared.abandon(&error.problem());
         let abandoned = self.shared.watch.abandon_busy();
         let queues = abandoned.iter().filter(|role| **role == Role::Queue);
         self.uploads.renew(queues.count());
-        let mut missing = self.start_threads(abandoned);
+        let missing = self.start_threads(abandoned);
         self.shared.hangs.send_replace(Some(late));
-        let mut pause = PAUSE_LEAST;
-        while self.shared.is_stopped.load(Ordering::Relaxed) {
-            std::thread::sleep(pause);
-            pause = (2 * pause).min(PAUSE_MOST);
-            missing = self.start_threads(missing);
-        }
+        missing
     }
 
     /// Starts threads of these `roles`. Returns those of which none could be started, and notes

@@ -266,11 +266,16 @@ impl Watch {
         goes_on
     }
 
-    /// Waits until a job is late.
-    pub(super) fn wait_for_late(&self) -> Late {
+    /// Waits until a job is late, for the time `most` if there is one. Returns `None` then.
+    pub(super) fn wait_for_late(&self, most: Option<Duration>) -> Option<Late> {
+        let until = most.map(|most| Instant::now() + most);
         loop {
             let none = |jobs: &mut usize| *jobs == 0;
-            drop(self.began.wait_while(self.jobs(), none));
+            match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                None => drop(self.began.wait_while(self.jobs(), none)),
+                Some(Duration::ZERO) => return None,
+                Some(left) => drop(self.began.wait_timeout_while(self.jobs(), left, none)),
+            }
             let slept = Instant::now();
             std::thread::sleep(TICK);
             self.forgive(slept.elapsed().saturating_sub(2 * TICK));
@@ -278,7 +283,7 @@ impl Watch {
             // One call may wait for the commands of others.
             let bytes = threads.iter().map(|watched| watched.bytes()).sum();
             if let Some(late) = threads.iter().find_map(|watched| watched.late(now, bytes)) {
-                return late;
+                return Some(late);
             }
         }
     }
@@ -392,7 +397,8 @@ mod tests {
         let [busy, idle] = [Role::Memory, Role::Queue].map(|role| watch.add(role));
         let short = Duration::from_millis(20);
         let goes_on = watch.run(&busy, Some(short), || {
-            let late = watch.wait_for_late();
+            assert_eq!(watch.wait_for_late(Some(Duration::ZERO)), None);
+            let late = watch.wait_for_late(None).unwrap();
             assert_eq!((late.call, late.allowed), ("a job", short));
             assert_eq!(watch.abandon_busy(), [Role::Memory]);
             assert_eq!(watch.count(Role::Memory), 0);

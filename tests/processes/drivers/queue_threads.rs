@@ -135,40 +135,87 @@ fn page_locked_memory_is_used_again_for_half_as_much() {
     assert_eq!(address(1 << 19), large);
 }
 
+/// Returns the number of this process's threads that belong to a device.
+#[cfg(debug_assertions)]
+fn threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default()
+    };
+    tasks
+        .map(name)
+        .filter(|name| name.starts_with("horton"))
+        .count()
+}
+
+/// Waits until there are so many.
+#[cfg(debug_assertions)]
+fn wait_for_threads(number: usize) {
+    let began = std::time::Instant::now();
+    while threads() != number {
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "{} instead of {number}",
+            threads()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Three of queues, four of memory, and the one that looks after them.
+#[cfg(debug_assertions)]
+const THREADS: usize = 8;
+
 /// Those that were started end, and a later try has the device.
 #[cfg(debug_assertions)]
 #[test]
 fn a_device_whose_threads_cannot_be_started_leaves_none() {
     use horton_test_support::internals::faults;
-    use horton_test_support::patience::Patience;
 
     let test = "queue_threads::a_device_whose_threads_cannot_be_started_leaves_none";
     if !is_child(test, "gpu") {
         return;
     }
-    let threads = || {
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        let name = |task: std::io::Result<std::fs::DirEntry>| {
-            std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default()
-        };
-        tasks
-            .map(name)
-            .filter(|name| name.starts_with("horton"))
-            .count()
-    };
-    // Three of queues, four of memory, and the one that looks after them.
-    for started in 0..8 {
+    for started in 0..THREADS {
         faults::allow_threads(Some(started));
         let error = Device::open("auto").unwrap_err().to_string();
         assert!(error.contains("no thread is left"), "{error}");
-        let mut patience = Patience::default();
-        while threads() > 0 {
-            assert!(!patience.is_over(), "{} of {started} are left", threads());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for_threads(0);
     }
     faults::allow_threads(None);
     let device = Device::open("auto").unwrap();
     device.run_blocking(|_| Ok(())).unwrap();
-    assert_eq!(threads(), 8);
+    wait_for_threads(THREADS);
+}
+
+/// All three queue threads are late, and the system has one thread for them at first.
+#[cfg(debug_assertions)]
+#[test]
+fn threads_that_could_not_be_replaced_are_all_started_later() {
+    use horton_test_support::internals::faults;
+
+    let test = "queue_threads::threads_that_could_not_be_replaced_are_all_started_later";
+    if !is_child(test, "gpu") {
+        return;
+    }
+    const LATE: Duration = Duration::from_secs(3);
+    let device = Device::open("auto").unwrap();
+    let device = device.with_timeout(Some(Duration::from_secs(1)));
+    device.run_blocking(|_| Ok(())).unwrap();
+    faults::allow_threads(Some(1));
+    let late = [(); 3].map(|()| {
+        device.run(|_| {
+            std::thread::sleep(LATE);
+            Ok(())
+        })
+    });
+    for job in late {
+        let error = futures::executor::block_on(job).unwrap_err().to_string();
+        assert!(error.contains("has not returned for 1.0 s"), "{error}");
+    }
+    // Those that are late end after their jobs.
+    wait_for_threads(THREADS - 2);
+    device.run_blocking(|_| Ok(())).unwrap();
+    faults::allow_threads(None);
+    wait_for_threads(THREADS);
 }
