@@ -11,7 +11,7 @@
 //!
 //! Should the context be lost, the next job opens the device again. A thread that hangs in a call
 //! of the driver is replaced (`watchdog`). Where the system has no thread for that, it is tried
-//! again, and a device without any thread of a kind is not asked until then.
+//! again. A device without any thread of a kind is not asked until then.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
