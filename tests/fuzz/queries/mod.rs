@@ -18,7 +18,9 @@
 //! After each query memory, files and tasks must be gone.
 //!
 //! The outer query is answered from a table of the joined rows. So DataFusion's own mistakes about
-//! its joins' properties do not count as expected. Where its own answer differs, that is counted.
+//! its joins' properties do not count as expected. Nor do those of its joins' filters, which can
+//! take one of two columns of one name for the other: the rows are joined in memory, without
+//! filters. Where its own answer differs, that is counted.
 //!
 //! `cargo test --test fuzz queries::` runs a fixed set; `make fuzz DURATION=600 SEED=7` others, and
 //! `HORTON_FUZZ_QUERY` one by its seed.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  seed ─▶ query ─▶ DataFusion joins ─▶ no row of a tree? draw another
-//!                                    └▶ outer query over them ─▶ truth
+//!                   tables in memory └▶ outer query over them ─▶ truth
 //!  ours, of options of the seed ─▶ rows ──────────── compare ────┤
 //!                               ─▶ what nodes promise            │
 //!                               ─▶ a consumer's ─ compare_kept ──┘
@@ -150,8 +150,10 @@ impl Options {
     }
 }
 
-/// Runs queries beside a session of DataFusion.
+/// Runs queries beside two sessions of DataFusion.
 pub struct Runner {
+    /// Tells what is right: all tables are in memory, and joins filter no scan.
+    truth: SessionContext,
     stock: SessionContext,
     /// The folder of the tables' files.
     _folder: TempDir,
@@ -182,10 +184,15 @@ struct Asked<'a> {
 
 impl Runner {
     pub async fn new() -> Result<Self> {
-        let stock = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(2));
+        let config = SessionConfig::new().with_target_partitions(2);
+        let filters = "datafusion.optimizer.enable_dynamic_filter_pushdown";
+        let truth = SessionContext::new_with_config(config.clone().set_bool(filters, false));
+        register(&truth, None).await?;
+        let stock = SessionContext::new_with_config(config);
         let folder = tempfile::tempdir()?;
-        register(&stock, folder.path()).await?;
+        register(&stock, Some(folder.path())).await?;
         Ok(Self {
+            truth,
             stock,
             _folder: folder,
         })
@@ -455,11 +462,11 @@ impl Runner {
     /// # Errors
     /// There is no end of them.
     async fn join(&self, query: &Query) -> std::result::Result<Joined, String> {
-        let drawn = Drawn::of(&self.stock);
+        let drawn = Drawn::of(&self.truth);
         let sql = format!("SELECT * FROM {} q", query.joined);
         let run = async {
-            let plan = planned(&self.stock, &sql).await?;
-            let rows = collect(Arc::clone(&plan), self.stock.task_ctx()).await?;
+            let plan = planned(&self.truth, &sql).await?;
+            let rows = collect(Arc::clone(&plan), self.truth.task_ctx()).await?;
             Ok((plan.schema(), rows))
         };
         let run = tokio::time::timeout(LIMIT, run).await;
@@ -477,14 +484,14 @@ impl Runner {
             return Ok(None);
         }
         let joined = MemTable::try_new(schema, vec![batches])?;
-        self.stock.register_table("joined", Arc::new(joined))?;
+        self.truth.register_table("joined", Arc::new(joined))?;
         let outer = match query.outer {
             // Any rows will do, and as many as there are.
             Outer::Some(_) => Outer::All,
             outer => outer,
         };
-        let rows = rows(&self.stock, &outer.sql("joined")).await;
-        self.stock.deregister_table("joined")?;
+        let rows = rows(&self.truth, &outer.sql("joined")).await;
+        self.truth.deregister_table("joined")?;
         rows.map(Some)
     }
 

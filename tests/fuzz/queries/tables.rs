@@ -46,22 +46,32 @@ const AGAIN: i64 = 1_000_000_000_000;
 const ROW_GROUP: usize = 100;
 
 /// Registers the tables `t0` and so on, `f0` and so on with the same rows in files of `folder`, and
-/// `good0` and so on: those of their rows whose text is a number.
-pub async fn register(session: &SessionContext, folder: &Path) -> Result<()> {
+/// `good0` and so on: those of their rows whose text is a number. Without a folder the rows of `f0`
+/// and so on are in memory too.
+pub async fn register(session: &SessionContext, folder: Option<&Path>) -> Result<()> {
     for (t, (rows, partitions)) in TABLES.into_iter().enumerate() {
         let all: Vec<i64> = (0..rows).collect();
         let good: Vec<i64> = all.iter().copied().filter(|id| id % 2 == 0).collect();
-        for (name, ids) in [(format!("t{t}"), &all), (format!("good{t}"), &good)] {
+        let in_memory = |name: String, ids: &[i64]| {
             let (schema, parts) = table(ids, rows, partitions)?;
             let table = MemTable::try_new(schema, parts)?;
-            session.register_table(name, Arc::new(table))?;
+            session.register_table(name, Arc::new(table))
+        };
+        in_memory(format!("t{t}"), &all)?;
+        in_memory(format!("good{t}"), &good)?;
+        let name = format!("f{t}");
+        match folder {
+            None => {
+                in_memory(name, &all)?;
+            }
+            Some(folder) => {
+                let files = folder.join(&name);
+                write(&files, table(&all, rows, partitions)?)?;
+                let options = ParquetReadOptions::default();
+                let files = files.to_string_lossy();
+                session.register_parquet(name, files, options).await?;
+            }
         }
-        let files = folder.join(format!("f{t}"));
-        write(&files, table(&all, rows, partitions)?)?;
-        let options = ParquetReadOptions::default();
-        let files = files.to_string_lossy();
-        let registered = session.register_parquet(format!("f{t}"), files, options);
-        registered.await?;
     }
     Ok(())
 }
