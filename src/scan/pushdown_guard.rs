@@ -144,7 +144,7 @@ fn evaluates_by_batch(node: &dyn ExecutionPlan) -> bool {
 }
 
 /// Returns what a scan of files computes its columns from.
-fn file_source(scan: &DataSourceExec) -> Option<&Arc<dyn FileSource>> {
+pub fn file_source(scan: &DataSourceExec) -> Option<&Arc<dyn FileSource>> {
     let files = scan.data_source().downcast_ref::<FileScanConfig>()?;
     Some(files.file_source())
 }

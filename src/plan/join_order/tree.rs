@@ -11,7 +11,9 @@
 //! Columns of all leaves are numbered through, so that a condition is the same wherever it stands.
 //! A join belongs to the tree if it is inner, NULL equals nothing in it, and its conditions never
 //! fail. So do cross products, and projections in between that pick columns or widen their types.
-//! DataFusion plans the latter for keys of two types. Whatever else stands below is a leaf.
+//! DataFusion plans the latter for keys of two types. Whatever else stands below is a leaf. A leaf
+//! that can fail is read when the written order reads it, which may be never
+//! ([`has_infallible_rows`]). So there is no tree over it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,7 +30,7 @@ use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, PartitionMod
 use datafusion::physical_plan::projection::ProjectionExec;
 
 use crate::join::exec::HortonJoinExec;
-use crate::scan::infallible::is_infallible;
+use crate::scan::infallible::{has_infallible_rows, is_infallible};
 
 /// Leaves of a tree that is reordered, at most: the search takes the cube of their number. Of a
 /// larger tree its lower part is one.
@@ -126,7 +128,8 @@ pub struct JoinTree {
 }
 
 impl JoinTree {
-    /// Returns the tree that `plan` is, if it has three leaves at least and few enough.
+    /// Returns the tree that `plan` is, if it has three leaves at least and few enough, none of
+    /// which can fail.
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
         let leaves = count_leaves(plan, MOST_LEAVES)?;
         if leaves < 3 {
@@ -134,6 +137,9 @@ impl JoinTree {
         }
         let mut builder = Builder::default();
         let Part { columns, shape } = builder.add(plan)?;
+        if !builder.leaves.iter().all(has_infallible_rows) {
+            return None;
+        }
         Some(Self {
             leaves: builder.leaves,
             first_columns: builder.first_columns,

@@ -177,6 +177,17 @@ fn an_order_stays_where_moving_it_could_be_seen() {
         select(&format!(
             "{EXPANDS} AND CAST(few.s AS BIGINT) = link.few_id % 10"
         )),
+        // The same in a table's own condition, in a column, and below an aggregate.
+        select(&format!("{EXPANDS} WHERE 10 / (other.v + 1) >= 0")),
+        select(&EXPANDS.replace(
+            "JOIN other",
+            "JOIN (SELECT id, 10 * g / 10 AS g, v FROM other) other",
+        )),
+        select(&EXPANDS.replace(
+            "JOIN link",
+            "JOIN (SELECT few_id, other_id, max(10 / (v + 1)) AS v FROM link GROUP BY few_id, \
+             other_id) link",
+        )),
         // Rows that match nothing.
         select(&format!(
             "few JOIN other ON few.g = other.g LEFT JOIN link ON {on}"
