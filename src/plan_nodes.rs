@@ -8,13 +8,14 @@
 //!  has_filter       a filter or a LIMIT leaves rows out   how much a scan spares others
 //!  executes_inputs  polls its inputs itself, once     joins below may begin to build early
 //!  names_by_place   output columns are inputs' by place, whatever their names
+//!  file_source      what a scan of files computes and tests
 //! ```
 //!
 //! A node that is in no list gets the careful answer.
 
 use std::sync::Arc;
 
-use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{DynamicFilterTracking, split_conjunction};
@@ -87,8 +88,7 @@ pub fn has_filter(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// Returns whether `node` is a scan of files with a predicate of its own.
 fn tests_rows(node: &dyn ExecutionPlan) -> bool {
     let scan = node.downcast_ref::<DataSourceExec>();
-    let files = scan.and_then(|scan| scan.data_source().downcast_ref::<FileScanConfig>());
-    let Some(predicate) = files.and_then(|files| files.file_source().filter()) else {
+    let Some(predicate) = scan.and_then(file_source).and_then(|files| files.filter()) else {
         return false;
     };
     split_conjunction(&predicate)
@@ -115,4 +115,10 @@ pub fn executes_inputs(node: &dyn ExecutionPlan) -> bool {
 /// its name there.
 pub fn names_by_place(node: &dyn ExecutionPlan) -> bool {
     node.is::<UnionExec>() || node.is::<InterleaveExec>()
+}
+
+/// Returns what a scan of files computes its columns from.
+pub fn file_source(scan: &DataSourceExec) -> Option<&Arc<dyn FileSource>> {
+    let files = scan.data_source().downcast_ref::<FileScanConfig>()?;
+    Some(files.file_source())
 }

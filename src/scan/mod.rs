@@ -30,6 +30,7 @@ pub mod comparisons;
 pub mod exec;
 pub mod filter_stream;
 pub mod infallible;
+pub mod infallible_plan;
 mod one_child;
 pub mod pushdown_guard;
 pub mod short_circuit;

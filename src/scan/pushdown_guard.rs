@@ -29,7 +29,6 @@ use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column;
@@ -44,7 +43,7 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
-use crate::plan_nodes::names_by_place;
+use crate::plan_nodes::{file_source, names_by_place};
 
 use crate::scan::infallible::is_infallible;
 use crate::scan::one_child::with_properties_of;
@@ -141,12 +140,6 @@ fn evaluates_by_batch(node: &dyn ExecutionPlan) -> bool {
         Ok(TreeNodeRecursion::Continue)
     });
     found || read.is_err()
-}
-
-/// Returns what a scan of files computes its columns from.
-pub fn file_source(scan: &DataSourceExec) -> Option<&Arc<dyn FileSource>> {
-    let files = scan.data_source().downcast_ref::<FileScanConfig>()?;
-    Some(files.file_source())
 }
 
 /// Returns whether `scan` may test its column `i` before it has made it. A scan of files can

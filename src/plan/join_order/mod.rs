@@ -21,9 +21,9 @@
 //! * `search`: rows that an order makes beyond those of its tables, and the order with the fewest
 //! * `rebuild`: the list becomes joins again
 //!
-//! A tree stays as written, too, if a condition in it or in its tables may fail or draws at random,
-//! since another order evaluates it for other rows; if its rows have an order that somebody may
-//! rely on; or if it has an endless input.
+//! A tree stays as written, too, in three cases. A condition in it or in its tables may fail or
+//! draws at random: another order evaluates that for other rows. Its rows have an order that
+//! somebody may rely on. It has an endless input.
 //!
 //! Sources: the size of a join from distinct values is Selinger et al., "Access Path Selection in a
 //! Relational Database Management System" (SIGMOD 1979). The search is greedy, from each table in

@@ -30,7 +30,8 @@ use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, PartitionMod
 use datafusion::physical_plan::projection::ProjectionExec;
 
 use crate::join::exec::HortonJoinExec;
-use crate::scan::infallible::{has_infallible_rows, is_infallible};
+use crate::scan::infallible::is_infallible;
+use crate::scan::infallible_plan::has_infallible_rows;
 
 /// Leaves of a tree that is reordered, at most: the search takes the cube of their number. Of a
 /// larger tree its lower part is one.

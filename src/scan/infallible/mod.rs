@@ -37,10 +37,7 @@ use functions::is_infallible_function;
 use widening::is_widening;
 
 mod functions;
-mod plan;
 mod widening;
-
-pub use plan::has_infallible_rows;
 
 /// Bytes of a pattern of LIKE at most.
 const PATTERN_BYTES: usize = 1000;

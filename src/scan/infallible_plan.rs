@@ -5,8 +5,8 @@
 //!     └─── right  Filter  ok AND CAST(s AS INT) < 63    can fail once it is read
 //! ```
 //!
-//! A query relies on what is not read. So a rule that has tables read in another order leaves alone
-//! those of which this file does not know that they can be read at any time.
+//! A query relies on what is not read. So a rule that has tables read in another order asks here
+//! whether they can be read at any time. What is not known counts as one that can fail.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 
-use crate::scan::pushdown_guard::file_source;
+use crate::plan_nodes::file_source;
 
-use super::is_infallible;
+use super::infallible::is_infallible;
 
 /// Returns whether all expressions of `plan`, and of the nodes below, are known to be pure and
 /// never to fail.
