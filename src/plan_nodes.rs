@@ -9,16 +9,19 @@
 //!  executes_inputs  polls its inputs itself, once     joins below may begin to build early
 //!  names_by_place   output columns are inputs' by place, whatever their names
 //!  file_source      what a scan of files computes and tests
+//!  any_expression   what a node evaluates, and over which columns
 //! ```
 //!
 //! A node that is in no list gets the careful answer.
 
 use std::sync::Arc;
 
+use arrow::datatypes::Schema;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{DynamicFilterTracking, split_conjunction};
+use datafusion::physical_expr::{DynamicFilterTracking, PhysicalExprRef, split_conjunction};
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -117,7 +120,49 @@ pub fn names_by_place(node: &dyn ExecutionPlan) -> bool {
     node.is::<UnionExec>() || node.is::<InterleaveExec>()
 }
 
-/// Returns what a scan of files computes its columns from.
+/// Returns whether `test` holds for an expression that `node` evaluates, over rows of the schema
+/// beside it; or true if the expressions cannot be read. The predicate of a scan of files is tested
+/// in parts: each is evaluated for the rows that others let pass.
+pub fn any_expression(
+    node: &dyn ExecutionPlan,
+    test: impl Fn(&PhysicalExprRef, &Schema) -> bool,
+) -> bool {
+    if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
+        return any_expression_of_scan(scan, test);
+    }
+    let aggregate = node.downcast_ref::<AggregateExec>();
+    let schema = match (aggregate, node.children().as_slice()) {
+        // The arguments of a final aggregate are those of the partial one below.
+        (Some(aggregate), _) => aggregate.input_schema(),
+        (None, [child]) => child.schema(),
+        // The columns of a condition over two inputs have no known types here. So most conditions
+        // count as ones that can fail.
+        (None, _) => Arc::new(Schema::empty()),
+    };
+    let mut found = false;
+    let read = node.apply_expressions(&mut |expression| {
+        found |= test(expression, &schema);
+        Ok(TreeNodeRecursion::Continue)
+    });
+    found || read.is_err()
+}
+
+fn any_expression_of_scan(
+    scan: &DataSourceExec,
+    test: impl Fn(&PhysicalExprRef, &Schema) -> bool,
+) -> bool {
+    let Some(source) = file_source(scan) else {
+        return false;
+    };
+    let table = source.table_schema().table_schema();
+    let computed = source.projection().map(|of| of.as_ref().iter());
+    let mut computed = computed.into_iter().flatten().map(|column| &column.expr);
+    let predicate = source.filter();
+    let mut parts = predicate.iter().flat_map(split_conjunction);
+    computed.any(|column| test(column, table)) || parts.any(|part| test(part, table))
+}
+
+/// Returns what a scan of files computes its columns from, and which rows it leaves out.
 pub fn file_source(scan: &DataSourceExec) -> Option<&Arc<dyn FileSource>> {
     let files = scan.data_source().downcast_ref::<FileScanConfig>()?;
     Some(files.file_source())

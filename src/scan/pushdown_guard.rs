@@ -25,14 +25,13 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, internal_err};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter_pushdown::{
     ChildFilterDescription, FilterDescription, FilterPushdownPhase,
@@ -43,7 +42,7 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 
-use crate::plan_nodes::{file_source, names_by_place};
+use crate::plan_nodes::{any_expression, file_source, names_by_place};
 
 use crate::scan::infallible::is_infallible;
 use crate::scan::one_child::with_properties_of;
@@ -61,7 +60,7 @@ impl PushdownGuard {
     pub fn around(node: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         let all = node.schema().fields().len();
         // Of a node with a LIMIT the first rows are wanted, whichever pass.
-        let is_closed = node.fetch().is_some() || evaluates_by_batch(node.as_ref());
+        let is_closed = node.fetch().is_some() || any_expression(node.as_ref(), depends_on_batch);
         let exact = (0..all).filter(|i| !is_closed && is_exact(node.as_ref(), *i));
         let columns: HashSet<usize> = exact.collect();
         if columns.len() == all {
@@ -120,28 +119,6 @@ fn is_exact(node: &dyn ExecutionPlan, i: usize) -> bool {
     })
 }
 
-/// Returns whether `node` has a condition that may fail once rows of its batches are left out.
-fn evaluates_by_batch(node: &dyn ExecutionPlan) -> bool {
-    if let Some(scan) = node.downcast_ref::<DataSourceExec>() {
-        return computes_by_batch(scan);
-    }
-    let aggregate = node.downcast_ref::<AggregateExec>();
-    let schema = match (aggregate, node.children().as_slice()) {
-        // The arguments of a final aggregate are those of the partial one below.
-        (Some(aggregate), _) => aggregate.input_schema(),
-        (None, [child]) => child.schema(),
-        // The columns of a condition over two inputs have no known types here. So an AND or OR of
-        // comparisons counts as one that may fail.
-        (None, _) => Arc::new(Schema::empty()),
-    };
-    let mut found = false;
-    let read = node.apply_expressions(&mut |expression| {
-        found |= depends_on_batch(expression, &schema);
-        Ok(TreeNodeRecursion::Continue)
-    });
-    found || read.is_err()
-}
-
 /// Returns whether `scan` may test its column `i` before it has made it. A scan of files can
 /// compute columns, and tests what they are computed of.
 fn reads_infallibly(scan: &DataSourceExec, i: usize) -> bool {
@@ -152,22 +129,6 @@ fn reads_infallibly(scan: &DataSourceExec, i: usize) -> bool {
     let table = source.table_schema().table_schema();
     let of_column = computed.as_ref().get(i);
     of_column.is_some_and(|computed| is_infallible(&computed.expr, table))
-}
-
-/// Returns whether a scan of files computes by a condition that may fail once rows are left out.
-/// That may be a column, or a part of its predicate. Each part is tested for the rows that others
-/// let pass.
-fn computes_by_batch(scan: &DataSourceExec) -> bool {
-    let Some(source) = file_source(scan) else {
-        return false;
-    };
-    let table = source.table_schema().table_schema();
-    let computed = source.projection().map(|of| of.as_ref().iter());
-    let mut computed = computed.into_iter().flatten().map(|column| &column.expr);
-    let predicate = source.filter();
-    let mut parts = predicate.iter().flat_map(split_conjunction);
-    computed.any(|column| depends_on_batch(column, table))
-        || parts.any(|part| depends_on_batch(part, table))
 }
 
 /// Returns the one column of `plan`'s rows that has this name.

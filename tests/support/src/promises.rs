@@ -51,7 +51,7 @@ pub struct Promises {
     /// Promises that an input or DataFusion's own join breaks as well.
     pub inherited: Vec<String>,
     /// The errors of nodes that cannot be executed by themselves: in a recursive query, of what the
-    /// query would not have read to its end.
+    /// query would not have read to its end. Nodes are left out of which an input fails by itself.
     pub failed: Vec<String>,
 }
 
