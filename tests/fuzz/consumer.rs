@@ -203,7 +203,8 @@ fn nodes_of(
 ) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
     let first = reset_plan_states(Arc::clone(plan))?;
     let mut nodes = vec![Arc::clone(&first)];
-    if allows.copies && random.one_in(3) {
+    // A copy of a leaf is the leaf.
+    if allows.copies && random.one_in(3) && !first.children().is_empty() {
         let inputs = first.children().into_iter().cloned();
         let inputs = inputs.map(reset_plan_states).collect::<Result<_>>()?;
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);

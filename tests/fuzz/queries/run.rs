@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::common::JoinType;
 use datafusion::datasource::MemTable;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionStateBuilder;
@@ -374,7 +375,7 @@ impl Runner {
                 )
             }
             false => {
-                let again = runs_again(&plan, options.on_device);
+                let again = runs_again(&plan, options);
                 (
                     plan,
                     Allows {
@@ -570,15 +571,29 @@ fn count(batches: &[RecordBatch]) -> usize {
 
 /// Returns whether partitions of `plan` may be asked for twice: by all of its nodes. A repartition
 /// gives each out once, and so does a join on a device in the place of one. Those of a scan share a
-/// queue of files, and DataFusion's joins count those that ended.
-fn runs_again(plan: &Arc<dyn ExecutionPlan>, on_device: bool) -> bool {
-    let shares = |join: &HortonJoinExec| join.planned_mode() == PartitionMode::Partitioned;
-    !(on_device && HortonJoinExec::all_in(plan).into_iter().any(shares))
+/// queue of files. A LIMIT may have other rows each time.
+///
+/// Tasks of two readers mix their calls. DataFusion's joins count the streams that ended, and so do
+/// ours on the host, and those that build the side that ended second. Which partition has build
+/// rows then depends on time. Inner joins have no build rows without a match.
+fn runs_again(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> bool {
+    let joins = HortonJoinExec::all_in(plan);
+    let shares = |join: &&HortonJoinExec| join.planned_mode() == PartitionMode::Partitioned;
+    let is_inner = |join: &&HortonJoinExec| *join.stock().join_type() == JoinType::Inner;
+    let is_limited = |join: &&HortonJoinExec| join.children().into_iter().any(has_limit);
+    let emits_alike = options.on_device && options.keep_sides && options.pool.is_none();
+    (emits_alike || joins.iter().all(is_inner))
+        && !(options.on_device && joins.iter().any(shares))
+        && !joins.iter().any(is_limited)
         && scans_of_files(plan) == 0
         && nodes::<RepartitionExec>(plan).is_empty()
         && nodes::<HashJoinExec>(plan).is_empty()
         && nodes::<NestedLoopJoinExec>(plan).is_empty()
         && nodes::<CrossJoinExec>(plan).is_empty()
+}
+
+fn has_limit(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.fetch().is_some() || plan.children().into_iter().any(has_limit)
 }
 
 /// Returns whether a sort of `plan` has given scans its first rows, which do not pass again.
