@@ -7,12 +7,14 @@
 //!  passes_rows      rows come through as they are     nothing is spared by leaving some out
 //!  has_filter       a filter or a LIMIT leaves rows out   how much a scan spares others
 //!  executes_inputs  polls its inputs itself, once     joins below may begin to build early
+//!  stops_early      the first rows may be enough      joins below should have some soon
 //!  names_by_place   output columns are inputs' by place, whatever their names
 //!  file_source      what a scan of files computes and tests
 //!  any_expression   what a node evaluates, and over which columns
 //! ```
 //!
-//! A node that is in no list gets the careful answer.
+//! A node that is in no list gets the careful answer. `stops_early` alone trusts it: who stops at a
+//! LIMIT says so.
 
 use std::sync::Arc;
 
@@ -35,7 +37,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::work_table::WorkTableExec;
-use datafusion::physical_plan::{ExecutionPlan, Partitioning};
+use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, Partitioning};
 
 /// Returns whether `node` is a scan of any kind: a leaf that reads rows. A recursive query's work
 /// table is none. It has the rows of one step, for which a filter is published again in each step.
@@ -112,6 +114,19 @@ pub fn executes_inputs(node: &dyn ExecutionPlan) -> bool {
         || node.is::<SortExec>()
         || node.is::<SortPreservingMergeExec>()
         || node.is::<UnionExec>()
+}
+
+/// Returns whether the first rows of `node`'s inputs may be enough: they satisfy a LIMIT, or the
+/// first rows of a sort or the extremes of an aggregate exclude the rest. `may_stop` says so of its
+/// own rows. A sort and an aggregate that collects groups need all rows for their first one.
+pub fn stops_early(node: &dyn ExecutionPlan, may_stop: bool) -> bool {
+    let Some(aggregate) = node.downcast_ref::<AggregateExec>() else {
+        return node.fetch().is_some() || (may_stop && !node.is::<SortExec>());
+    };
+    let is_limited = aggregate.limit_options().is_some();
+    let is_filtered = !aggregate.dynamic_expressions_produced().is_empty();
+    let collects = *aggregate.input_order_mode() == InputOrderMode::Linear;
+    is_limited || is_filtered || (may_stop && !collects)
 }
 
 /// Returns whether an output column of `node` is the one at the same place of each input, whatever

@@ -19,6 +19,7 @@
 use std::any::Any;
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use datafusion::common::{Result, internal_err};
@@ -30,6 +31,7 @@ use datafusion::physical_plan::{
 };
 
 use crate::config::{Enabled, HortonConfig};
+use crate::plan_nodes::stops_early;
 
 use super::decision::{Decision, JoinReport, Place};
 use super::dynamic_filter::targets::{FilterTargets, KeyFilter, holds_any};
@@ -83,10 +85,19 @@ pub struct HortonJoinExec {
     pub(super) runs: Arc<Runs>,
     pub(super) targets: OnceLock<FilterTargets>,
     pub(super) read_order: OnceLock<ReadOrder>,
-    /// Whether a filter of a join above leaves rows out of the left and of the right side when they
-    /// are read; unknown until the rules have seen the whole plan.
-    reached: OnceLock<[bool; 2]>,
+    /// Unknown until the rules have seen the whole plan.
+    above: OnceLock<Above>,
     pub(super) properties: Arc<PlanProperties>,
+}
+
+/// What stands above a join.
+#[derive(Debug, Clone)]
+struct Above {
+    /// Whether a filter of another join leaves rows out of the left and of the right side when they
+    /// are read.
+    reached: [bool; 2],
+    /// Whether the first of its rows may be enough.
+    stops_early: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for HortonJoinExec {
@@ -114,7 +125,7 @@ impl HortonJoinExec {
             shown: JoinReport::default(),
             targets: OnceLock::new(),
             read_order: OnceLock::new(),
-            reached: OnceLock::new(),
+            above: OnceLock::new(),
         }
     }
 
@@ -212,34 +223,53 @@ impl HortonJoinExec {
             },
             targets: OnceLock::new(),
             read_order: OnceLock::new(),
-            reached: self.reached.clone(),
+            above: self.above.clone(),
         }
     }
 
-    /// Notes for the joins of `plan` which of their sides filters of joins above leave rows out of.
-    /// A filter is there when the side that its join reads second is read. The scans of the first
-    /// one hold it too, but it comes too late for them. `in_time` has the filters of joins above
-    /// `plan` that are there when it is read.
+    /// Notes for the joins of `plan` what stands above them: which of their sides filters of other
+    /// joins leave rows out of, and whether the first rows may be enough. A filter is there when
+    /// the side that its join reads second is read. The scans of the first one hold it too, but it
+    /// comes too late for them. `in_time` has the filters of joins above `plan` that are there when
+    /// it is read. `may_stop` says whether the first of its rows may be enough.
     ///
     /// # Errors
     /// The errors of visiting a plan's expressions.
-    pub fn note_filters(plan: &Arc<dyn ExecutionPlan>, in_time: &mut HashSet<u64>) -> Result<()> {
+    pub fn note_above(
+        plan: &Arc<dyn ExecutionPlan>,
+        in_time: &mut HashSet<u64>,
+        may_stop: bool,
+    ) -> Result<()> {
+        let may_stop = stops_early(plan.as_ref(), may_stop);
         let Some(join) = Self::downcast(plan.as_ref()) else {
             let mut children = plan.children().into_iter();
-            return children.try_for_each(|child| Self::note_filters(child, in_time));
+            return children.try_for_each(|child| Self::note_above(child, in_time, may_stop));
         };
         let [left, right] = Side::BOTH.map(|side| holds_any(join.input(side), in_time));
-        // Copies of a plan that was seen before keep what was found.
-        let _ = join.reached.set([left?, right?]);
+        let reached = [left?, right?];
+        // A plan that was seen before keeps its filters. It may be below a LIMIT by now.
+        let above = join.above.get_or_init(|| Above {
+            reached,
+            stops_early: Arc::default(),
+        });
+        above.stops_early.fetch_or(may_stop, Ordering::Relaxed);
         let first = join.read_order()?.planned();
-        with_stack(|| Self::note_filters(join.input(first), in_time))?;
+        // The one side that may be built is read to its end.
+        let may_first_stop = may_stop && join.sides() != Sides::Fixed(first);
+        with_stack(|| Self::note_above(join.input(first), in_time, may_first_stop))?;
         let second = first.other();
         let own = join.filters[second as usize].iter();
         let own: Vec<u64> = own.filter_map(|f| f.filter.expression_id()).collect();
         in_time.extend(&own);
-        with_stack(|| Self::note_filters(join.input(second), in_time))?;
+        with_stack(|| Self::note_above(join.input(second), in_time, may_stop))?;
         own.iter().for_each(|id| _ = in_time.remove(id));
         Ok(())
+    }
+
+    /// Returns whether the first of its rows may be enough. They may if nobody has said.
+    pub(super) fn stops_early(&self) -> bool {
+        let above = self.above.get();
+        above.is_none_or(|above| above.stops_early.load(Ordering::Relaxed))
     }
 
     /// Returns the order in which the sides are read, found out once.
@@ -253,8 +283,8 @@ impl HortonJoinExec {
         let order = match self.sides() {
             Sides::Fixed(side) => ReadOrder::Known(side),
             Sides::Open => {
-                let reached = match self.reached.get() {
-                    Some(reached) => *reached,
+                let reached = match self.above.get() {
+                    Some(above) => above.reached,
                     None => self.held_from_above()?,
                 };
                 ReadOrder::of(&self.stock, reached)

@@ -357,10 +357,11 @@ impl<'a> Execution<'a> {
         })
     }
 
-    /// Returns whether the other side may be read, and built, once `ended` has ended: its tables
-    /// have no more rows than a first read, and the keys of `ended` filter them. Builds of single
-    /// partitions cannot, as filters wait for the last of them. Nor do they under a limit on
-    /// memory: a later execution would build that side unfiltered, and might not find the room.
+    /// Returns whether the other side may be read, and built, once `ended` has ended: the keys of
+    /// `ended` filter its tables, whose rows are known. Where the first rows of the join may be
+    /// enough, those tables have no more rows than a first read. Builds of single partitions
+    /// cannot, as filters wait for the last of them. Nor do they under a limit on memory: a later
+    /// execution would build that side unfiltered, and might not find the room.
     fn may_build_other(self, ended: Side) -> Result<bool> {
         let is_limited = !matches!(
             self.context.memory_pool().memory_limit(),
@@ -370,10 +371,13 @@ impl<'a> Execution<'a> {
             return Ok(false);
         }
         let other = ended.other();
+        let most = match self.join.stops_early() {
+            true => self.join.config.knobs.sample_rows,
+            false => usize::MAX,
+        };
         let mut filters = self.targets()?.side(other).held.iter();
         Ok(filters.any(|filter| filter.is_evaluated)
-            && rows_below(self.join.input(other))
-                .is_some_and(|rows| rows <= self.join.config.knobs.sample_rows))
+            && rows_below(self.join.input(other)).is_some_and(|rows| rows <= most))
     }
 
     /// Returns the input of build `partition` on `side`. Its read begins if it is first and waits

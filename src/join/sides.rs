@@ -22,7 +22,7 @@
 //! tree is read before a scan that costs less than the tree's tables do, however small it may turn
 //! out. A table without a filter excludes few rows of others, as foreign keys go. Keys of a join
 //! above are a filter, if they are there in time
-//! ([`note_filters`](super::exec::HortonJoinExec::note_filters)).
+//! ([`note_above`](super::exec::HortonJoinExec::note_above)).
 //!
 //! One thing about a tree can be found out for little: that it has no rows, because a filter leaves
 //! none of one of its tables ([`read_ahead`](super::read_ahead)). Then it is first. That is found

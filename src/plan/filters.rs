@@ -120,7 +120,7 @@ impl PhysicalOptimizerRule for RemoveUnusedFilterNodes {
             Ok(TreeNodeRecursion::Continue)
         })?;
         let plan = remove_unused(plan, &of_joins)?;
-        HortonJoinExec::note_filters(&plan, &mut HashSet::new())?;
+        HortonJoinExec::note_above(&plan, &mut HashSet::new(), false)?;
         Ok(plan)
     }
 

@@ -25,7 +25,9 @@
 //!
 //! The keys of the side that ended filter the scans of the other one, which may leave few of its
 //! rows. So it is read until it has a [part](SMALLER) of the rows of the first. If it ends
-//! there, it is built: to probe a row costs less than to build one, and copies nothing.
+//! there, it is built: to probe a row costs less than to build one, and copies nothing. Its whole
+//! table may be read for that, so it is not done where the first rows of a large one may be enough
+//! ([`stops_early`](crate::plan_nodes::stops_early)).
 //!
 //! ```text
 //!  first   ▓▓▓▓▓▓▓▓ ended ─ keys ─┐                            probed

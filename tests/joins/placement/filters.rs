@@ -384,6 +384,49 @@ fn a_side_that_the_first_ones_keys_make_much_smaller_is_built() {
     }
 }
 
+/// The other side's table has more rows than a first read, and is read to its end before a row
+/// comes.
+#[test]
+fn a_much_smaller_side_of_a_large_table_is_built_unless_the_first_rows_may_be_enough() {
+    let joined = "(SELECT * FROM big WHERE v < 800) a LEFT JOIN \
+                  (SELECT * FROM big WHERE v % 10 = 0) b ON a.v = b.v \
+                  WHERE b.v IS NULL OR b.v > a.k";
+    let all = format!("SELECT a.k, a.v FROM {joined}");
+    for at in [At::Device, At::Host] {
+        let mut config = with_whole_reads(at);
+        config.knobs.sample_rows = 1000;
+        let sessions = Sessions::new(&small_batches(), config);
+        for (text, build) in [
+            (all.clone(), Right),
+            (format!("{all} ORDER BY a.v"), Right),
+            (
+                format!("SELECT a.k, max(a.v) FROM {joined} GROUP BY a.k"),
+                Right,
+            ),
+            (format!("SELECT k, v FROM ({all}) ORDER BY v LIMIT 5"), Left),
+        ] {
+            let ran = sessions.same_rows(&text);
+            let plan = shown(&ran.plan);
+            assert_eq!(
+                decisions(&ran.plan)[0].build,
+                build,
+                "{at:?} {text}\n{plan}"
+            );
+        }
+        let rows = query(&sessions.stock, &all).rows;
+        for text in [
+            format!("{all} LIMIT 5"),
+            format!("SELECT DISTINCT a.k, a.v FROM {joined} LIMIT 5"),
+        ] {
+            let ran = query(&sessions.horton, &text);
+            let plan = shown(&ran.plan);
+            assert_eq!(decisions(&ran.plan)[0].build, Left, "{at:?} {text}\n{plan}");
+            assert_eq!(ran.rows.len(), 5, "{text}");
+            assert!(ran.rows.iter().all(|row| rows.contains(row)), "{text}");
+        }
+    }
+}
+
 /// The rows of a side that ended second are partners of one read of the first side. Another read
 /// may give others.
 #[test]
