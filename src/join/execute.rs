@@ -371,9 +371,10 @@ impl<'a> Execution<'a> {
             return Ok(false);
         }
         let other = ended.other();
-        let most = match self.join.stops_early() {
-            true => self.join.config.knobs.sample_rows,
-            false => usize::MAX,
+        let most = if self.join.stops_early() {
+            self.join.config.knobs.sample_rows
+        } else {
+            usize::MAX
         };
         let mut filters = self.targets()?.side(other).held.iter();
         Ok(filters.any(|filter| filter.is_evaluated)
