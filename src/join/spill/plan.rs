@@ -120,6 +120,7 @@ pub struct PartitionPlan {
     specs: [PartitionSpec; 2],
     /// Number of streams that share the pairs, if a stream need not keep its partition's rows.
     streams: Option<usize>,
+    join_type: JoinType,
     null_aware: bool,
 }
 
@@ -129,11 +130,13 @@ impl PartitionPlan {
         Self {
             specs: Side::BOTH.map(|side| spec(node, planned, files, side)),
             streams: (!keeps_partitions(planned)).then(|| streams(planned)),
+            join_type: *planned.join_type(),
             null_aware: planned.null_aware,
         }
     }
 
-    /// Partitions both sides. Returns the queue of pairs of each stream.
+    /// Partitions both sides. Returns the queue of pairs of each stream. Like DataFusion's join, it
+    /// asks the right side for no row if the left one has none that could match.
     ///
     /// # Errors
     /// The errors of the inputs, of the memory pool and of writing files.
@@ -141,6 +144,11 @@ impl PartitionPlan {
         let [left_spec, right_spec] = &self.specs;
         let left = partition_all(left_spec.for_other_rows(), left.into_streams()).await?;
         let right = right.into_streams();
+        // NULL keys that match nothing are counted only where their rows are emitted.
+        if left.rows() == 0 && self.join_type.empty_build_side_produces_empty_result() {
+            let streams = self.streams.unwrap_or(right.len());
+            return Ok((0..streams).map(|_| PairQueue::new(Vec::new())).collect());
+        }
         let Some(streams) = self.streams else {
             return self.own_queues(&left, right).await;
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::{DataFusionError, JoinType};
@@ -600,6 +600,39 @@ fn an_input_that_fails_while_it_is_partitioned_leaves_nothing() {
                 drop(join);
                 limited.assert_clean(&error);
             }
+        }
+    }
+}
+
+/// As with DataFusion's join, what the right side gives does not matter then, nor that it fails.
+#[test]
+fn a_left_side_without_a_key_that_matches_leaves_the_right_one_unread() {
+    side_by_side();
+    let fails = Then::Error("nobody may ask for this");
+    for join_type in [JoinType::Inner, JoinType::LeftSemi, JoinType::RightSemi] {
+        for mode in [PartitionMode::CollectLeft, PartitionMode::Auto] {
+            let mut case = on_host(keyed(ints, [150_000, 50_000], 1000, 2));
+            for batch in case.build.partitions.iter_mut().flatten() {
+                let mut columns = batch.columns().to_vec();
+                columns[0] = new_null_array(columns[0].data_type(), batch.num_rows());
+                *batch = RecordBatch::try_new(batch.schema(), columns).unwrap();
+            }
+            (case.mode, case.join_type) = (mode, join_type);
+            let right = vec![fails; case.probe.partitions.len()];
+            let left = feed(&case.build, &[Then::End]);
+            let mut collected = case.clone();
+            collected.mode = PartitionMode::CollectLeft;
+            let stock = collected.stock_of(left, feed(&case.probe, &right));
+            let expected = run(Arc::new(stock), case.context()).unwrap();
+            let limited = Limited::new(64 << 10);
+            let join = going_on(&case, Then::End, fails);
+            let found = run(join.clone(), Arc::clone(&limited.context)).unwrap();
+            let rows = [sorted(&found), sorted(&expected)];
+            assert!(rows.iter().all(Vec::is_empty), "{case}");
+            // It is all in spill partitions, or there would be a decision on its build.
+            assert!(join.decisions().is_empty(), "{case}");
+            drop(join);
+            limited.assert_clean(&case.to_string());
         }
     }
 }
