@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 
 use super::budget::{Budget, Grant, Refused};
 use super::host;
+use super::host_pages::{HostPages, LARGE_PAGE};
 use super::huge_pages;
 use super::info::DeviceInfo;
 use super::kind::DeviceKind;
@@ -337,17 +338,14 @@ impl Opened {
     /// Returns host memory as [`staging`](Self::staging) does, if some is idle and mapped. Calls no
     /// driver.
     pub(super) fn idle_staging<T: OclPrm>(&self, len: usize) -> Option<Staging<T>> {
-        let most = if self.on_host() {
-            self.info.max_allocation
-        } else {
-            u64::MAX
-        };
-        let size = block_bytes(staging_bytes::<T>(len)).min(most);
+        let bytes = staging_bytes::<T>(len);
         let found = if self.on_host() {
+            let size = block_bytes(bytes).min(self.info.max_allocation);
             self.blocks
                 .take_idle_if(size, self.budget.limit(), Memory::is_on_host)
         } else {
-            self.locked.take_idle_if(size, u64::MAX, Memory::is_on_host)
+            self.locked
+                .take_idle_if(locked_bytes(bytes), u64::MAX, Memory::is_on_host)
         };
         let block = found.ok().flatten()?;
         let address = block.memory().host_address()?;
@@ -375,7 +373,7 @@ impl Opened {
         if self.is_abandoned() {
             return Err(self.foreign());
         }
-        let size = block_bytes(bytes);
+        let size = locked_bytes(bytes);
         if let Ok(Some(block)) = self.locked.take_idle(size, u64::MAX) {
             return Ok(block);
         }
@@ -383,8 +381,19 @@ impl Opened {
         Ok(self.locked.block(memory, size, None))
     }
 
-    /// Returns page-locked memory, which stays mapped.
+    /// Returns page-locked memory, which stays mapped: in pages of this process, or of the driver
+    /// if there are none or it takes none.
     fn lock(&self, what: &'static str, bytes: u64) -> Result<Memory> {
+        if let Some(pages) = HostPages::new(bytes) {
+            watchdog::expect(bytes);
+            // SAFETY: `Memory` holds the pages until the buffer is released.
+            match unsafe { opencl::create_buffer_in(&self.context, &pages, what) } {
+                Ok(mem) => return Ok(Memory::in_pages(mem, pages, &self.host)),
+                Err(error) => {
+                    log::debug!("{bytes} bytes of {what} in pages of the driver: {error}")
+                }
+            }
+        }
         let flags = MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR;
         let mem = self.create_buffer(flags, bytes, what)?;
         Ok(Memory::new(mem, bytes, &self.host))
@@ -417,6 +426,17 @@ impl Opened {
             self.lose(&error);
             error
         })
+    }
+}
+
+/// Returns the bytes of a block of page-locked memory with room for `bytes` of data: whole large
+/// pages, if it has more than half of one.
+fn locked_bytes(bytes: u64) -> u64 {
+    let bytes = block_bytes(bytes);
+    if bytes > LARGE_PAGE / 2 {
+        bytes.next_multiple_of(LARGE_PAGE)
+    } else {
+        bytes
     }
 }
 

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ocl::core::{CommandQueue, Event, Mem, MemMap};
 
+use super::host_pages::HostPages;
 use super::opencl::{self, Called};
 use super::watchdog;
 
@@ -31,6 +32,8 @@ pub(super) struct Memory {
     map: Mutex<Option<MemMap<u8>>>,
     /// The queue that unmaps it before it is released, and runs no other command of it.
     host: Arc<CommandQueue>,
+    /// The pages that it lies in, if they are not the driver's.
+    pages: Option<HostPages>,
 }
 
 impl Memory {
@@ -41,7 +44,15 @@ impl Memory {
             bytes,
             map: Mutex::default(),
             host: Arc::clone(host),
+            pages: None,
         }
+    }
+
+    /// Wraps new memory that lies in `pages`.
+    pub(super) fn in_pages(mem: Mem, pages: HostPages, host: &Arc<CommandQueue>) -> Self {
+        let mut memory = Self::new(mem, pages.bytes() as u64, host);
+        memory.pages = Some(pages);
+        memory
     }
 
     /// Returns the memory object.
@@ -108,23 +119,37 @@ impl Memory {
         *held = None;
         Ok(Some(event))
     }
+
+    /// Unmaps memory that is to be released. If its pages are this process's own, it waits for
+    /// that: until then the driver does not let them go.
+    fn unmap(&self, mem: &Mem, map: &MemMap<u8>, waits: bool) -> Called<()> {
+        watchdog::expect(self.bytes);
+        opencl::unmap(&self.host, mem, map, "to release")?;
+        if waits {
+            opencl::finish(&self.host, "release")
+        } else {
+            opencl::flush(&self.host)
+        }
+    }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
         let map = self.map().take();
         let Some(mem) = self.mem.take() else { return };
-        if let Some(map) = map {
-            watchdog::expect(self.bytes);
-            let unmapped = opencl::unmap(&self.host, &mem, &map, "to release")
-                .and_then(|_| opencl::flush(&self.host));
-            if let Err(error) = unmapped {
-                log::debug!("memory was released while it was mapped: {error}");
-            }
+        let pages = self.pages.take();
+        let unmapped = map.map_or(Ok(()), |map| self.unmap(&mem, &map, pages.is_some()));
+        if let Err(error) = &unmapped {
+            log::debug!("memory was released while it was mapped: {error}");
         }
         watchdog::expect(self.bytes);
-        if let Err(error) = opencl::release(mem) {
+        let released = opencl::release(mem);
+        if let Err(error) = &released {
             log::debug!("memory was not released: {error}");
+        }
+        if unmapped.is_err() || released.is_err() {
+            // The driver may still use them.
+            std::mem::forget(pages);
         }
     }
 }

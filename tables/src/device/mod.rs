@@ -44,6 +44,7 @@ mod exit;
 pub mod faults;
 mod handle;
 pub mod host;
+mod host_pages;
 mod huge_pages;
 mod identity;
 mod inbox;

@@ -26,6 +26,7 @@ use ocl::core::{
 use super::exit;
 #[cfg(debug_assertions)]
 use super::faults;
+use super::host_pages::HostPages;
 use super::status::{Failed, without_panic};
 use super::watchdog::{self, COMPILER_PATIENCE};
 
@@ -294,6 +295,25 @@ pub(super) fn create_buffer(
     at(CallSite::CreateBuffer, what, || {
         // SAFETY: no host pointer is handed over (`data` is None), so the buffer aliases nothing.
         unsafe { cl::create_buffer::<_, u8>(context, flags, bytes as usize, None) }
+    })
+}
+
+/// Creates a buffer whose bytes lie in `pages`.
+///
+/// # Safety
+/// The pages stay until the buffer is released.
+pub(super) unsafe fn create_buffer_in(
+    context: &Context,
+    pages: &HostPages,
+    what: &'static str,
+) -> Called<Mem> {
+    at(CallSite::CreateBuffer, what, || {
+        let flags = MemFlags::READ_WRITE | MemFlags::USE_HOST_PTR;
+        // SAFETY: the pages are there, written to, and nobody's but the caller's.
+        let bytes = unsafe { std::slice::from_raw_parts(pages.address().as_ptr(), pages.bytes()) };
+        // SAFETY: the driver is given bytes that stay as long as it uses them, as the caller
+        // promises.
+        unsafe { cl::create_buffer(context, flags, bytes.len(), Some(bytes)) }
     })
 }
 

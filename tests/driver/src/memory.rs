@@ -28,6 +28,8 @@ const GARBAGE: u8 = 0xa5;
 /// Bytes of a new buffer that are garbage: the system's own zeros would cost more.
 const GARBAGE_MAX: usize = 16 << 20;
 
+pub const USE_HOST_PTR: u64 = 8;
+
 const MAP_WRITE: u64 = 2;
 const MAP_WRITE_INVALIDATE: u64 = 4;
 
@@ -65,6 +67,8 @@ pub struct Buffer {
     address: u64,
     /// Its bytes and those of its guard.
     room: usize,
+    /// Where the host sees it, if the host said so; 0 if not.
+    host: usize,
     mapped: Mutex<BTreeMap<usize, Mapped>>,
 }
 
@@ -77,9 +81,11 @@ impl Object for Buffer {
     const INVALID: i32 = INVALID_MEM_OBJECT;
 }
 
-/// Bytes that the host sees.
+/// Bytes that the host sees, at a place that is the key of the map.
 struct Mapped {
-    bytes: Box<[u8]>,
+    /// `None` for bytes of the host.
+    own: Option<Box<[u8]>>,
+    bytes: usize,
     offset: usize,
     flags: u64,
 }
@@ -89,7 +95,7 @@ impl Buffer {
     ///
     /// # Errors
     /// The status of a device that has no more, and of a buffer without bytes.
-    pub fn new(context: Ptr, flags: u64, size: usize) -> Called<Arc<Self>> {
+    pub fn new(context: Ptr, flags: u64, size: usize) -> Called<Self> {
         if size == 0 {
             return Err(INVALID_BUFFER_SIZE);
         }
@@ -107,15 +113,31 @@ impl Buffer {
         let bytes = &mut block.bytes()[..room];
         bytes[size..].fill(GUARD);
         let address = bytes.as_ptr() as u64;
-        Ok(Arc::new(Self {
+        Ok(Self {
             context,
             flags,
             size,
             address,
             room,
+            host: 0,
             block: Mutex::new(Some(block)),
             mapped: Mutex::default(),
-        }))
+        })
+    }
+
+    /// Returns the buffer with the bytes that are at `host`, where the host sees it from then on;
+    /// as it is, if that is NULL.
+    ///
+    /// # Safety
+    /// There are so many bytes, which nobody else uses while they are mapped. They stay until the
+    /// buffer is gone.
+    pub unsafe fn with_host(mut self, host: *const u8) -> Arc<Self> {
+        if !host.is_null() {
+            self.host = host as usize;
+            // SAFETY: the caller's promise, and the block has as many bytes.
+            unsafe { copy(host, self.address as *mut u8, self.size) };
+        }
+        Arc::new(self)
     }
 
     /// Returns where its bytes begin and end.
@@ -157,28 +179,35 @@ impl Buffer {
     /// The errors of [`at`](Self::at).
     pub fn map(&self, flags: u64, offset: usize, bytes: usize) -> Called<Ptr> {
         self.at(offset, bytes)?;
-        let mut mapped = Mapped {
-            bytes: vec![GARBAGE; bytes].into_boxed_slice(),
+        let mut own = match self.host {
+            0 => Some(vec![GARBAGE; bytes].into_boxed_slice()),
+            _ => None,
+        };
+        let place = own
+            .as_mut()
+            .map_or(self.host + offset, |own| own.as_mut_ptr() as usize);
+        let mapped = Mapped {
+            own,
+            bytes,
             offset,
             flags,
         };
-        let place = mapped.bytes.as_mut_ptr();
-        lock(&self.mapped).insert(place as usize, mapped);
-        Ok(place.cast())
+        lock(&self.mapped).insert(place, mapped);
+        Ok(place as Ptr)
     }
 
     /// Copies the buffer's bytes to where they were mapped.
     pub fn fill_mapped(&self, place: usize) {
-        let mut all = lock(&self.mapped);
-        let Some(mapped) = all.get_mut(&place) else {
+        let all = lock(&self.mapped);
+        let Some(mapped) = all.get(&place) else {
             return;
         };
         if mapped.flags & MAP_WRITE_INVALIDATE == 0
-            && let Ok(from) = self.at(mapped.offset, mapped.bytes.len())
+            && let Ok(from) = self.at(mapped.offset, mapped.bytes)
         {
-            // SAFETY: `at` checked that so many bytes of the block follow, and the copy is another
-            // block. Kernels and copies of one queue do not run at the same time.
-            unsafe { copy(from, mapped.bytes.as_mut_ptr(), mapped.bytes.len()) };
+            // SAFETY: `at` checked that so many bytes of the block follow, and those at `place` are
+            // others. Kernels and copies of one queue do not run at the same time.
+            unsafe { copy(from, place as *mut u8, mapped.bytes) };
         }
     }
 
@@ -189,16 +218,18 @@ impl Buffer {
 
     /// Copies what the host wrote at `place` back, and takes that place away.
     pub fn unmap(&self, place: usize) {
-        let Some(mut mapped) = lock(&self.mapped).remove(&place) else {
+        let Some(mapped) = lock(&self.mapped).remove(&place) else {
             return;
         };
         if mapped.flags & (MAP_WRITE | MAP_WRITE_INVALIDATE) != 0
-            && let Ok(to) = self.at(mapped.offset, mapped.bytes.len())
+            && let Ok(to) = self.at(mapped.offset, mapped.bytes)
         {
             // SAFETY: as in `fill_mapped`.
-            unsafe { copy(mapped.bytes.as_ptr(), to, mapped.bytes.len()) };
+            unsafe { copy(place as *const u8, to, mapped.bytes) };
         }
-        mapped.bytes.fill(GARBAGE);
+        // SAFETY: the bytes are there until the host knows that they are unmapped.
+        unsafe { std::ptr::write_bytes(place as *mut u8, GARBAGE, mapped.bytes) };
+        drop(mapped.own);
     }
 }
 
@@ -250,6 +281,23 @@ mod tests {
         assert_eq!([own(9), own(10), own(13)], [GARBAGE, 1, 4]);
         assert!(!buffer.is_mapped(place as usize));
         assert_eq!(buffer.at(97, 4), Err(INVALID_VALUE));
+    }
+
+    #[test]
+    fn what_is_mapped_of_the_hosts_is_where_the_host_said() {
+        let mut host = [3u8; 100];
+        let buffer = Buffer::new(std::ptr::null_mut(), USE_HOST_PTR, 100).unwrap();
+        // SAFETY: the bytes outlive the buffer, and are looked at while they are mapped.
+        let buffer = unsafe { buffer.with_host(host.as_ptr()) };
+        let place = buffer.map(MAP_WRITE, 10, 4).unwrap() as usize;
+        assert_eq!(place, host.as_mut_ptr() as usize + 10);
+        buffer.fill_mapped(place);
+        host[10] = 7;
+        buffer.unmap(place);
+        // SAFETY: the buffer has so many bytes.
+        let own = |n| unsafe { *buffer.at(n, 1).unwrap() };
+        assert_eq!([own(9), own(10), own(11), own(14)], [3, 7, 3, 3]);
+        assert_eq!(host[9..12], [3, GARBAGE, GARBAGE]);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use super::{called, give, made};
 use crate::device::Answer;
 use crate::faults::{pass, pass_release};
-use crate::memory::Buffer;
+use crate::memory::{Buffer, USE_HOST_PTR};
 use crate::objects::{Context, Ptr, add, find, references, release, retain};
 use crate::status::{INVALID_HOST_PTR, INVALID_VALUE};
 
@@ -21,11 +21,13 @@ pub unsafe extern "C" fn clCreateBuffer(
 ) -> Ptr {
     let buffer = || {
         find::<Context>(context)?;
-        if !host.is_null() {
+        if host.is_null() == (flags & USE_HOST_PTR != 0) {
             return Err(INVALID_HOST_PTR);
         }
         pass(context)?;
-        Ok(add(Buffer::new(context, flags, size)?))
+        let buffer = Buffer::new(context, flags, size)?;
+        // SAFETY: the caller's bytes, as many as it says, and its own until the buffer is gone.
+        Ok(add(unsafe { buffer.with_host(host.cast()) }))
     };
     // SAFETY: the caller's place, or NULL.
     unsafe { made(status, buffer) }
