@@ -21,22 +21,23 @@ use crate::error::{Error, Result};
 
 use super::budget::{Budget, Grant, Refused};
 use super::host;
-use super::host_pages::{HostPages, LARGE_PAGE};
+use super::host_pages::HostPages;
 use super::huge_pages;
 use super::info::DeviceInfo;
 use super::kind::DeviceKind;
+use super::locked::{LockedMemory, LockedRange};
 use super::memory::Memory;
 use super::memory_threads::MemoryThreads;
 use super::opencl::{self, Called};
-use super::pool::{Block, Fit, InUse, Pool, block_bytes};
+use super::pool::{Block, InUse, Pool, block_bytes};
 use super::program::{self, ProgramText};
-use super::staging::Staging;
+use super::staging::{Staging, StagingMemory};
 use super::status::Failed;
 use super::watchdog::{self, COMPILER_PATIENCE};
 
 /// Bytes of page-locked memory that stay when idle, at most. Sixteen partitions use as much at
 /// once, each with two chunks of a million rows and four matches per row. Locking again takes a
-/// millisecond per megabyte.
+/// third of a millisecond per megabyte.
 const LOCKED_BYTES_MAX: u64 = 2 << 30;
 
 /// Fraction of the host's memory that stays page-locked when idle, at most: no budget counts it.
@@ -73,7 +74,7 @@ pub(super) struct Opened {
     programs: Mutex<HashMap<String, Program>>,
     blocks: Arc<Pool>,
     tables: Arc<Pool>,
-    locked: Arc<Pool>,
+    locked: Arc<LockedMemory>,
     /// The error that this context was lost by.
     loss: OnceLock<String>,
     /// True if its driver hangs.
@@ -96,8 +97,7 @@ impl Opened {
             .map_err(|e| e.error("clCreateCommandQueue", &info.label()))?;
         // A sixteenth: enough for the chunks of some queries, little beside the tables. It counts
         // in the budget, and goes when others ask for it.
-        let pool = |cap, fit| Pool::new(cap, fit, threads);
-        let [blocks, tables] = [(); 2].map(|()| pool(budget.limit() / 32, Fit::Exact));
+        let [blocks, tables] = [(); 2].map(|()| Pool::new(budget.limit() / 32, threads));
         let locked_bytes = LOCKED_BYTES_MAX.min(host::memory() / LOCKED_FRACTION);
         Ok(Self {
             info,
@@ -107,7 +107,7 @@ impl Opened {
             programs: Mutex::default(),
             blocks,
             tables,
-            locked: pool(locked_bytes, Fit::UpToTwice),
+            locked: LockedMemory::new(locked_bytes, threads),
             loss: OnceLock::new(),
             is_abandoned: AtomicBool::new(false),
             earlier_loss,
@@ -135,6 +135,7 @@ impl Opened {
         for pool in self.pools() {
             pool.close();
         }
+        self.locked.close();
     }
 
     /// Marks the context as lost for `reason`, as its driver hangs. It is never released, nor what
@@ -145,11 +146,12 @@ impl Opened {
         for pool in self.pools() {
             pool.abandon();
         }
+        self.locked.abandon();
         std::mem::forget(Arc::clone(self));
     }
 
-    fn pools(&self) -> [&Arc<Pool>; 3] {
-        [&self.blocks, &self.tables, &self.locked]
+    fn pools(&self) -> [&Arc<Pool>; 2] {
+        [&self.blocks, &self.tables]
     }
 
     /// Returns the text of the error that the context was lost by, if it is lost.
@@ -178,6 +180,14 @@ impl Opened {
     /// Returns whether `block` is memory of this context.
     pub(super) fn owns(&self, block: &Block) -> bool {
         self.pools().iter().any(|pool| block.is_of(pool))
+    }
+
+    /// Returns whether `staging` is memory of this context.
+    pub(super) fn owns_staging<T: OclPrm>(&self, staging: &Staging<T>) -> bool {
+        match &staging.memory {
+            StagingMemory::Mapped(block) => self.owns(block),
+            StagingMemory::Locked(range) => range.is_of(&self.locked),
+        }
     }
 
     /// Returns the compiled program, compiled now if it is asked for the first time.
@@ -232,7 +242,7 @@ impl Opened {
             Room::Idle(block) => Ok(block),
             Room::New(grant) => {
                 let memory = self.or_without_idle(|| self.create(what, size, access))?;
-                Ok(pool.block(memory, size, Some(grant)))
+                Ok(pool.block(memory, size, grant))
             }
         }
     }
@@ -252,7 +262,7 @@ impl Opened {
                 Err(Refused::Used(used)) => return Err(used),
                 // Should others take it first, the next turn says so.
                 Err(Refused::Idle(over)) => {
-                    let released = [&self.blocks, &self.tables].map(|pool| pool.release(over));
+                    let released = self.pools().map(|pool| pool.release(over));
                     // Another thread may be about to release it.
                     if released == [false; 2] {
                         tries += 1;
@@ -275,6 +285,7 @@ impl Opened {
             for pool in self.pools() {
                 pool.clear();
             }
+            self.locked.clear();
             create()
         })
     }
@@ -322,12 +333,11 @@ impl Opened {
     /// Returns host memory for `len` elements that the device can copy from or use directly.
     pub(super) fn staging<T: OclPrm>(&self, what: &'static str, len: usize) -> Result<Staging<T>> {
         let bytes = staging_bytes::<T>(len);
-        let block = if self.on_host() {
-            // No memory of a queue thread: commands may still use it.
-            self.block(what, Access::Streamed, bytes, u64::MAX, None)?
-        } else {
-            self.locked_block(what, bytes)?
-        };
+        if !self.on_host() {
+            return Ok(Staging::locked(self.locked_range(what, bytes)?, len));
+        }
+        // No memory of a queue thread: commands may still use it.
+        let block = self.block(what, Access::Streamed, bytes, u64::MAX, None)?;
         let (staging, mapped) = self.mapped(block, len, &self.host)?;
         if let Some(event) = mapped {
             self.check("map", &event)?;
@@ -339,17 +349,15 @@ impl Opened {
     /// driver.
     pub(super) fn idle_staging<T: OclPrm>(&self, len: usize) -> Option<Staging<T>> {
         let bytes = staging_bytes::<T>(len);
-        let found = if self.on_host() {
-            let size = block_bytes(bytes).min(self.info.max_allocation);
-            self.blocks
-                .take_idle_if(size, self.budget.limit(), Memory::is_on_host)
-        } else {
-            self.locked
-                .take_idle_if(locked_bytes(bytes), u64::MAX, Memory::is_on_host)
-        };
+        if !self.on_host() {
+            return Some(Staging::locked(self.locked.take(bytes)?, len));
+        }
+        let size = block_bytes(bytes).min(self.info.max_allocation);
+        let limit = self.budget.limit();
+        let found = self.blocks.take_idle_if(size, limit, Memory::is_on_host);
         let block = found.ok().flatten()?;
         let address = block.memory().host_address()?;
-        Some(Staging::new(address, block, len))
+        Some(Staging::mapped(address, block, len))
     }
 
     /// Has host memory for `len` elements idle and mapped. Returns it if it is too much for a pool
@@ -364,26 +372,35 @@ impl Opened {
             Some(staging) => staging,
             None => self.staging(what, len)?,
         };
-        let goes_back = staging.block.is_kept() && !not_to_take;
+        let goes_back = staging.is_kept() && !not_to_take;
         Ok(Some(staging).filter(|_| !goes_back))
     }
 
-    /// Returns a block of page-locked memory. It has no bytes of the budget, so none are refused.
-    fn locked_block(&self, what: &'static str, bytes: u64) -> Result<Arc<Block>> {
+    /// Returns page-locked memory for `bytes` bytes. It has no bytes of the budget, so none are
+    /// refused.
+    fn locked_range(&self, what: &'static str, bytes: u64) -> Result<Arc<LockedRange>> {
         if self.is_abandoned() {
             return Err(self.foreign());
         }
-        let size = locked_bytes(bytes);
-        if let Ok(Some(block)) = self.locked.take_idle(size, u64::MAX) {
-            return Ok(block);
+        if let Some(range) = self.locked.take(bytes) {
+            return Ok(range);
         }
+        let size = self.locked.next_region(bytes);
         let memory = self.or_without_idle(|| self.lock(what, size))?;
-        Ok(self.locked.block(memory, size, None))
+        let (address, mapped) = memory
+            .to_host(size as usize, &self.host)
+            .map_err(|e| self.fail("clEnqueueMapBuffer", &e))?;
+        if let Some(event) = mapped {
+            self.check("map", &event)?;
+        }
+        let range = self.locked.add((memory, address), bytes);
+        range.ok_or_else(|| self.foreign())
     }
 
-    /// Returns page-locked memory, which stays mapped: in pages of this process, or of the driver
-    /// if there are none or it takes none.
+    /// Returns page-locked memory: in pages of this process, or of the driver if there are none or
+    /// it takes none.
     fn lock(&self, what: &'static str, bytes: u64) -> Result<Memory> {
+        let _work = tracing::trace_span!("lock memory", bytes).entered();
         if let Some(pages) = HostPages::new(bytes) {
             watchdog::expect(bytes);
             // SAFETY: `Memory` holds the pages until the buffer is released.
@@ -412,7 +429,7 @@ impl Opened {
             .memory()
             .to_host(bytes, commands)
             .map_err(|e| self.fail("clEnqueueMapBuffer", &e))?;
-        Ok((Staging::new(address, block, len), mapped))
+        Ok((Staging::mapped(address, block, len), mapped))
     }
 
     /// Looks how a command ended, which the caller knows to be done.
@@ -426,17 +443,6 @@ impl Opened {
             self.lose(&error);
             error
         })
-    }
-}
-
-/// Returns the bytes of a block of page-locked memory with room for `bytes` of data: whole large
-/// pages, if it has more than half of one.
-fn locked_bytes(bytes: u64) -> u64 {
-    let bytes = block_bytes(bytes);
-    if bytes > LARGE_PAGE / 2 {
-        bytes.next_multiple_of(LARGE_PAGE)
-    } else {
-        bytes
     }
 }
 

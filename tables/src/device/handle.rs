@@ -226,7 +226,7 @@ impl Device {
     /// permit to fill it. `what` names it in errors.
     ///
     /// It comes from a pool. Where that has none, a memory thread makes some, while nobody keeps
-    /// the permit: locking pages takes about a millisecond per megabyte.
+    /// the permit: locking pages takes a third of a millisecond per megabyte.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] where the device's memory is the host's; [`Error::OpenCl`], also if
@@ -249,7 +249,7 @@ impl Device {
                 self.run(|_| Ok(())).await?;
                 continue;
             };
-            let is_of_context = |staging: &Staging<T>| opened.owns(&staging.block);
+            let is_of_context = |staging: &Staging<T>| opened.owns_staging(staging);
             let made_for_it = made.take().filter(is_of_context);
             if let Some(staging) = made_for_it.or_else(|| opened.idle_staging(len)) {
                 return Ok((permit, staging));

@@ -55,6 +55,11 @@ impl Memory {
         memory
     }
 
+    /// Returns the number of bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Returns the memory object.
     pub(super) fn mem(&self) -> &Mem {
         match &self.mem {

@@ -21,6 +21,7 @@
 //! * `queue`: what a job can do: memory, `transfer`, `launch`
 //! * `buffer`, `staging`: memory of the device and of the host, as elements
 //! * `memory`, `pool`: memory objects, and blocks of them that are used again
+//! * `locked`, `host_pages`: page-locked memory of the host, and the pages that it lies in
 //! * `budget`: how many bytes of a device may be in use
 //! * `context`: what the queue threads of a device share
 //! * `program`: program text from `.cl` parts and defines, compiled
@@ -52,6 +53,7 @@ mod info;
 mod job;
 mod kind;
 mod load;
+mod locked;
 mod memory;
 mod memory_threads;
 mod opencl;

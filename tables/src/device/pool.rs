@@ -4,7 +4,7 @@
 //!  allocate ──▶ an idle block of the size's class? ──▶ clCreateBuffer
 //!     │
 //!     ▼
-//!  Arc<Block> ◀── owners: buffers and staging memory, on any thread
+//!  Arc<Block> ◀── owners: buffers and mapped staging memory, on any thread
 //!             ◀── queue threads: blocks that commands of their job use, until it has finished
 //!     │ nobody holds it
 //!     ▼
@@ -30,6 +30,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::budget::{Grant, Refused};
+use super::locked::LockedRange;
 use super::memory::Memory;
 use super::memory_threads::MemoryThreads;
 use super::watchdog;
@@ -40,40 +41,19 @@ const BLOCK_BYTES_MIN: u64 = 4 << 10;
 /// Bytes of the largest block that is kept.
 const BLOCK_BYTES_MAX: u64 = 256 << 20;
 
-/// Idle blocks of one device or of its host side.
+/// Idle blocks of one device.
 #[derive(Debug)]
 pub(super) struct Pool {
     idle: Mutex<Idle>,
     cap: u64,
-    fit: Fit,
     threads: MemoryThreads,
-}
-
-/// Which idle blocks are taken for a size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fit {
-    /// Those of its class: memory of the device is counted.
-    Exact,
-    /// The smallest of those that have up to twice as many bytes. Page-locked memory is not
-    /// counted, and locking a megabyte takes as long as copying 30.
-    UpToTwice,
-}
-
-impl Fit {
-    /// Returns the most bytes that a block for `bytes` may have.
-    fn most(self, bytes: u64) -> u64 {
-        match self {
-            Fit::Exact => bytes,
-            Fit::UpToTwice => bytes.saturating_mul(2),
-        }
-    }
 }
 
 /// The bytes of memory that is being released, until it is, or until its driver is given up.
 type Leaving = Arc<Mutex<Option<Grant>>>;
 
-/// Memory that is not used, and its bytes of the budget; page-locked memory has none.
-type Kept = (Memory, Option<Grant>);
+/// Memory that is not used, and its bytes of the budget.
+type Kept = (Memory, Grant);
 
 #[derive(Debug, Default)]
 struct Idle {
@@ -116,7 +96,7 @@ pub(super) struct Block {
     memory: Option<Memory>,
     bytes: u64,
     pool: Arc<Pool>,
-    /// Its bytes of the budget; page-locked memory has none.
+    /// Its bytes of the budget. Taken out in `drop` only.
     grant: Option<Grant>,
 }
 
@@ -138,35 +118,26 @@ fn taken_out(leaving: &Leaving) -> Option<Grant> {
 /// Lets go of memory for good, without a call of the driver.
 fn strand((memory, grant): Kept) {
     std::mem::forget(memory);
-    if let Some(grant) = grant {
-        grant.strand();
-    }
+    grant.strand();
 }
 
 impl Pool {
-    /// Returns a pool that keeps up to `cap` bytes, and gives out blocks that `fit`. What others
-    /// let go is released by `threads`.
-    pub(super) fn new(cap: u64, fit: Fit, threads: &MemoryThreads) -> Arc<Self> {
+    /// Returns a pool that keeps up to `cap` bytes. What others let go is released by `threads`.
+    pub(super) fn new(cap: u64, threads: &MemoryThreads) -> Arc<Self> {
         Arc::new(Self {
             idle: Mutex::default(),
             cap,
-            fit,
             threads: threads.clone(),
         })
     }
 
     /// Returns a block of the new `memory` of `bytes` (see [`block_bytes`]).
-    pub(super) fn block(
-        self: &Arc<Self>,
-        memory: Memory,
-        bytes: u64,
-        grant: Option<Grant>,
-    ) -> Arc<Block> {
+    pub(super) fn block(self: &Arc<Self>, memory: Memory, bytes: u64, grant: Grant) -> Arc<Block> {
         Arc::new(Block {
             memory: Some(memory),
             bytes,
             pool: Arc::clone(self),
-            grant,
+            grant: Some(grant),
         })
     }
 
@@ -192,25 +163,20 @@ impl Pool {
         is_wanted: impl Fn(&Memory) -> bool,
     ) -> Result<Option<Arc<Block>>, Refused> {
         let mut idle = self.idle();
-        let sizes = bytes..=self.fit.most(bytes);
-        let mut fitting = idle.blocks.range_mut(sizes);
-        let found = fitting.find_map(|(size, blocks)| {
-            let at = blocks.iter().rposition(|(memory, _)| is_wanted(memory))?;
-            Some((*size, blocks.swap_remove(at)))
-        });
-        let Some((bytes, (memory, mut grant))) = found else {
+        let Some(blocks) = idle.blocks.get_mut(&bytes) else {
             return Ok(None);
         };
-        let again = grant
-            .as_mut()
-            .map_or(Ok(()), |grant| grant.use_again(limit));
-        match again {
+        let Some(at) = blocks.iter().rposition(|(memory, _)| is_wanted(memory)) else {
+            return Ok(None);
+        };
+        let (memory, mut grant) = blocks.swap_remove(at);
+        match grant.use_again(limit) {
             Ok(()) => {
                 idle.bytes -= bytes;
                 Ok(Some(self.block(memory, bytes, grant)))
             }
             Err(refused) => {
-                idle.blocks.entry(bytes).or_default().push((memory, grant));
+                blocks.push((memory, grant));
                 Err(refused)
             }
         }
@@ -239,9 +205,7 @@ impl Pool {
                 None => keeps = false,
             }
         }
-        if let Some(grant) = &mut grant {
-            grant.lay_idle();
-        }
+        grant.lay_idle();
         if keeps {
             idle.blocks.entry(bytes).or_default().push((memory, grant));
             idle.bytes += bytes;
@@ -308,7 +272,7 @@ impl Pool {
     fn release_all(&self, all: Vec<Kept>) {
         let all = all.into_iter();
         let all: Vec<(Memory, Leaving)> = all
-            .map(|(memory, grant)| (memory, Arc::new(Mutex::new(grant))))
+            .map(|(memory, grant)| (memory, Arc::new(Mutex::new(Some(grant)))))
             .collect();
         let leaving = all.iter().map(|(_, grant)| Arc::clone(grant));
         self.idle().leaving.extend(leaving);
@@ -376,24 +340,33 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if let Some(memory) = self.memory.take() {
-            self.pool.give((memory, self.grant.take()), self.bytes);
+        if let (Some(memory), Some(grant)) = (self.memory.take(), self.grant.take()) {
+            self.pool.give((memory, grant), self.bytes);
         }
     }
 }
 
-/// The blocks of a queue thread's commands that are not known to be done.
+/// The memory of a queue thread's commands that are not known to be done.
 #[derive(Debug, Default)]
-pub(super) struct InUse(Vec<Arc<Block>>);
+pub(super) struct InUse {
+    blocks: Vec<Arc<Block>>,
+    /// Memory of the host's, which they copy from and to.
+    locked: Vec<Arc<LockedRange>>,
+}
 
 impl InUse {
     /// Holds `block` until the job has finished.
     pub(super) fn hold(&mut self, block: &Arc<Block>) {
         // The last one is usually the next one.
         let is_held = |held: &Arc<Block>| Arc::ptr_eq(held, block);
-        if !self.0.iter().rev().any(is_held) {
-            self.0.push(Arc::clone(block));
+        if !self.blocks.iter().rev().any(is_held) {
+            self.blocks.push(Arc::clone(block));
         }
+    }
+
+    /// Holds `range` until the job has finished.
+    pub(super) fn hold_locked(&mut self, range: &Arc<LockedRange>) {
+        self.locked.push(Arc::clone(range));
     }
 
     /// Finds a block of `bytes` of `pool` that has no owner any more: later commands of the queue
@@ -401,33 +374,34 @@ impl InUse {
     pub(super) fn take(&mut self, pool: &Arc<Pool>, bytes: u64) -> Option<Arc<Block>> {
         let fits = |block: &Arc<Block>| block.bytes == bytes && block.is_of(pool);
         let is_free = |block: &mut Arc<Block>| fits(block) && Arc::get_mut(block).is_some();
-        let at = self.0.iter_mut().position(is_free)?;
-        Some(Arc::clone(&self.0[at]))
+        let at = self.blocks.iter_mut().position(is_free)?;
+        Some(Arc::clone(&self.blocks[at]))
     }
 
-    /// Returns the bytes of all blocks.
+    /// Returns the bytes of all memory.
     pub(super) fn bytes(&self) -> u64 {
-        self.0.iter().map(|block| block.bytes).sum()
+        let blocks: u64 = self.blocks.iter().map(|block| block.bytes).sum();
+        let locked: u64 = self.locked.iter().map(|range| range.bytes()).sum();
+        blocks + locked
     }
 
     /// Returns whether commands alone hold some block, which is free when they are done.
     pub(super) fn has_free(&mut self) -> bool {
-        self.0.iter_mut().any(|block| Arc::get_mut(block).is_some())
+        let mut blocks = self.blocks.iter_mut();
+        blocks.any(|block| Arc::get_mut(block).is_some())
     }
 
-    /// Lets all blocks go, although the commands may still run. Page-locked memory, which they copy
+    /// Lets all memory go, although the commands may still run. That of the host, which they copy
     /// from and to, stays for good.
     pub(super) fn strand_on_host(&mut self) {
-        for block in self.0.drain(..) {
-            if block.grant.is_none() {
-                std::mem::forget(block);
-            }
-        }
+        self.blocks.clear();
+        std::mem::forget(std::mem::take(&mut self.locked));
     }
 
-    /// Lets all blocks go: the commands so far are done.
+    /// Lets all memory go: the commands so far are done.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.blocks.clear();
+        self.locked.clear();
     }
 }
 

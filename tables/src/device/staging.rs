@@ -15,28 +15,54 @@ use std::sync::Arc;
 
 use ocl::core::OclPrm;
 
+use super::locked::LockedRange;
 use super::pool::Block;
 
 /// `len` elements of host memory that a device can copy from, or use itself.
 pub struct Staging<T: OclPrm> {
     address: NonNull<T>,
-    pub(super) block: Arc<Block>,
+    pub(super) memory: StagingMemory,
     pub(super) len: usize,
 }
 
-// SAFETY: the elements are plain words in memory that stays mapped as long as `block` is held; the
+/// The memory that elements lie in.
+pub(super) enum StagingMemory {
+    /// Of a CPU device, and mapped.
+    Mapped(Arc<Block>),
+    /// Of the host, which a GPU copies from and to.
+    Locked(Arc<LockedRange>),
+}
+
+// SAFETY: the elements are plain words in memory that stays mapped as long as `memory` is held; the
 // owner of the staging memory is their only user, and reads and writes them by its borrow rules.
 unsafe impl<T: OclPrm> Send for Staging<T> {}
 // SAFETY: as above; a shared borrow only reads.
 unsafe impl<T: OclPrm> Sync for Staging<T> {}
 
 impl<T: OclPrm> Staging<T> {
-    /// Returns the first `len` elements at `address`, which `block` has mapped.
-    pub(super) fn new(address: NonNull<u8>, block: Arc<Block>, len: usize) -> Self {
+    /// Returns the first `len` elements at `address`, where `block` is mapped.
+    pub(super) fn mapped(address: NonNull<u8>, block: Arc<Block>, len: usize) -> Self {
         Self {
             address: address.cast(),
-            block,
+            memory: StagingMemory::Mapped(block),
             len,
+        }
+    }
+
+    /// Returns the first `len` elements of `range`.
+    pub(super) fn locked(range: Arc<LockedRange>, len: usize) -> Self {
+        Self {
+            address: range.address().cast(),
+            memory: StagingMemory::Locked(range),
+            len,
+        }
+    }
+
+    /// Returns whether its memory is kept when it is dropped.
+    pub(super) fn is_kept(&self) -> bool {
+        match &self.memory {
+            StagingMemory::Mapped(block) => block.is_kept(),
+            StagingMemory::Locked(range) => range.is_kept(),
         }
     }
 
@@ -63,7 +89,7 @@ impl<T: OclPrm> Deref for Staging<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the block has room for `len` elements and stays mapped, page-aligned, as long
+        // SAFETY: the memory has room for `len` elements and stays mapped, page-aligned, as long
         // as `self` holds it; `self` is its only user; every bit pattern is a `T`.
         unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.len) }
     }

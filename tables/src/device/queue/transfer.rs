@@ -15,7 +15,7 @@ use crate::error::Result;
 
 use super::super::buffer::{Buffer, within};
 use super::super::opencl;
-use super::super::staging::Staging;
+use super::super::staging::{Staging, StagingMemory};
 use super::super::watchdog;
 use super::{Queue, Stage};
 
@@ -35,12 +35,12 @@ impl Queue {
         staging: Staging<T>,
     ) -> Result<Buffer<T>> {
         let len = staging.len;
-        if self.opened.on_host() {
-            if !self.opened.owns(&staging.block) {
+        if let StagingMemory::Mapped(block) = staging.memory {
+            if !self.opened.owns(&block) {
                 return Err(self.opened.foreign());
             }
             self.cost.uploaded += (len * size_of::<T>()) as u64;
-            return self.buffer(staging.block, len);
+            return self.buffer(block, len);
         }
         let buffer = self.allocate(what, len)?;
         self.send_to(&buffer, 0, staging)?;
@@ -63,7 +63,7 @@ impl Queue {
         }
         let mem = self.use_buffer(buffer)?;
         // Held before the call, so that nobody gets the staging memory before the copy is done.
-        self.in_use.hold(&staging.block);
+        self.hold_staging(&staging);
         // SAFETY: the range was checked above; `in_use` keeps the elements until the copy is done.
         let event =
             unsafe { opencl::write(&self.commands, mem, false, "staged", offset, &staging[..]) }
@@ -93,9 +93,17 @@ impl Queue {
         }
         let mut staging = self.staging("downloads", len)?;
         // A call that fails may have begun the copy.
-        self.in_use.hold(&staging.block);
+        self.hold_staging(&staging);
         self.download(&buffer, 0, &mut staging)?;
         Ok(staging)
+    }
+
+    /// Holds staging memory until the job has finished.
+    fn hold_staging<T: OclPrm>(&mut self, staging: &Staging<T>) {
+        match &staging.memory {
+            StagingMemory::Mapped(block) => self.in_use.hold(block),
+            StagingMemory::Locked(range) => self.in_use.hold_locked(range),
+        }
     }
 
     /// Begins a [`fetch`](Self::fetch) and does not wait for the copy. Later commands of the job
@@ -108,7 +116,7 @@ impl Queue {
             return Ok(Fetching(self.fetch(buffer, len)?));
         }
         let mut staging = self.staging("downloads", len)?;
-        self.in_use.hold(&staging.block);
+        self.hold_staging(&staging);
         // SAFETY: nobody sees the elements before `end_fetches` has waited; dropped earlier,
         // `in_use` holds them until the copy is done, as it does the buffer's.
         unsafe { self.read_to(&buffer, false, 0, &mut staging)? };

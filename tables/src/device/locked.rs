@@ -1,0 +1,374 @@
+//! Page-locked host memory of a GPU: regions, from which ranges are taken.
+//!
+//! ```text
+//!  region  8 MiB   [ range │ range │  free  ]
+//!  region 16 MiB   [ range │ free │ range │       free        ]
+//!
+//!  take ─ has a region room? ─┬─ yes ─▶ LockedRange ─ dropped ─▶ free again, one with its neighbours
+//!                             └─ no ──▶ add: the driver locks another region, as large as all
+//!                                       others up to 16 MiB, or as the range
+//! ```
+//!
+//! To lock memory takes a driver half a millisecond each time, whatever its size, and other calls
+//! wait for it. So regions are large, and are locked seldom. A range may have any size. Memory that
+//! was locked for chunks of one size thus serves those of another.
+//!
+//! No budget counts this memory. It stays locked up to a cap. What is above it goes when the last
+//! range of its region does.
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::memory::Memory;
+use super::memory_threads::MemoryThreads;
+use super::watchdog;
+
+/// Bytes of the first region: the chunks of one stream.
+const REGION_MIN: u64 = 8 << 20;
+
+/// Bytes of a region, unless one range needs more. A larger one takes as long per megabyte, and
+/// launches wait longer.
+const REGION_MAX: u64 = 16 << 20;
+
+/// Ranges begin at multiples of so many bytes: small pages, so that no two share one.
+const PAGE: usize = 4096;
+
+/// The page-locked memory of one context.
+#[derive(Debug)]
+pub(super) struct LockedMemory {
+    state: Mutex<State>,
+    cap: u64,
+    threads: MemoryThreads,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Regions by number.
+    regions: BTreeMap<u64, Region>,
+    next: u64,
+    /// Bytes of all regions.
+    bytes: u64,
+    /// Regions that wait to be released.
+    retired: Vec<Region>,
+    /// True if the context is lost: nothing is kept any more.
+    is_closed: bool,
+    /// True if its driver hangs: it is not called any more, so nothing is released, either.
+    is_abandoned: bool,
+}
+
+/// Memory that was locked at once.
+#[derive(Debug)]
+struct Region {
+    /// It is released with the region.
+    _memory: Memory,
+    address: NonNull<u8>,
+    free: FreeRanges,
+}
+
+/// The parts of a region that are free.
+#[derive(Debug)]
+struct FreeRanges {
+    /// The bytes of each, by its offset. No two of them touch.
+    ranges: BTreeMap<usize, usize>,
+    /// Bytes of the region.
+    bytes: usize,
+}
+
+// SAFETY: the address is that of its memory, which may go to another thread with it.
+unsafe impl Send for Region {}
+
+/// A part of a region, whose only user is its owner: a stream, or the commands of a queue.
+#[derive(Debug)]
+pub(super) struct LockedRange {
+    of: Arc<LockedMemory>,
+    region: u64,
+    offset: usize,
+    bytes: usize,
+    address: NonNull<u8>,
+}
+
+// SAFETY: it is a part of memory that nobody else uses, on whichever thread.
+unsafe impl Send for LockedRange {}
+// SAFETY: it hands out no more than its address.
+unsafe impl Sync for LockedRange {}
+
+impl FreeRanges {
+    /// Returns those of a region of `bytes` bytes, which is free.
+    fn of(bytes: usize) -> Self {
+        Self {
+            ranges: BTreeMap::from([(0, bytes)]),
+            bytes,
+        }
+    }
+
+    /// Returns whether the whole region is free.
+    fn is_whole(&self) -> bool {
+        self.ranges.get(&0) == Some(&self.bytes)
+    }
+
+    /// Takes the first `bytes` bytes that are free. Returns their offset.
+    fn take(&mut self, bytes: usize) -> Option<usize> {
+        let (&offset, &room) = self.ranges.iter().find(|(_, room)| **room >= bytes)?;
+        self.ranges.remove(&offset);
+        if room > bytes {
+            self.ranges.insert(offset + bytes, room - bytes);
+        }
+        Some(offset)
+    }
+
+    /// Makes `bytes` bytes from `offset` on free, one range with what is free beside them.
+    fn give_back(&mut self, mut offset: usize, mut bytes: usize) {
+        if let Some(room) = self.ranges.remove(&(offset + bytes)) {
+            bytes += room;
+        }
+        let before = self.ranges.range(..offset).next_back();
+        if let Some((&start, &room)) = before
+            && start + room == offset
+        {
+            (offset, bytes) = (start, bytes + room);
+        }
+        self.ranges.insert(offset, bytes);
+    }
+}
+
+/// Returns the bytes of a range with room for `bytes` of data.
+fn range_bytes(bytes: u64) -> usize {
+    usize::try_from(bytes).map_or(usize::MAX, |bytes| bytes.max(1).next_multiple_of(PAGE))
+}
+
+impl LockedMemory {
+    /// Returns memory of which up to `cap` bytes stay locked when nobody uses them. What others let
+    /// go is released by `threads`.
+    pub(super) fn new(cap: u64, threads: &MemoryThreads) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            cap,
+            threads: threads.clone(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes room for `bytes` bytes of data, if a region has some. Calls no driver.
+    pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Option<Arc<LockedRange>> {
+        let bytes = range_bytes(bytes);
+        let mut state = self.state();
+        let mut regions = state.regions.iter_mut();
+        let (number, start, offset) = regions.find_map(|(number, region)| {
+            let offset = region.free.take(bytes)?;
+            Some((*number, region.address, offset))
+        })?;
+        drop(state);
+        Some(self.range(number, start, offset, bytes))
+    }
+
+    /// Returns the bytes of the region to be locked where no region has room for `bytes` bytes of
+    /// data.
+    pub(super) fn next_region(&self, bytes: u64) -> u64 {
+        let usual = self.state().bytes.clamp(REGION_MIN, REGION_MAX);
+        usual.max(range_bytes(bytes) as u64)
+    }
+
+    /// Adds `memory`, which is mapped at `address`, and takes room for `bytes` bytes of data from
+    /// it. Returns `None` if it has less, or if the driver hangs.
+    pub(super) fn add(
+        self: &Arc<Self>,
+        (memory, address): (Memory, NonNull<u8>),
+        bytes: u64,
+    ) -> Option<Arc<LockedRange>> {
+        let bytes = range_bytes(bytes);
+        let size = memory.bytes();
+        let mut free = FreeRanges::of(usize::try_from(size).ok()?);
+        let offset = free.take(bytes);
+        let region = Region {
+            _memory: memory,
+            address,
+            free,
+        };
+        let mut state = self.state();
+        if state.is_abandoned {
+            drop(state);
+            std::mem::forget(region);
+            return None;
+        }
+        let number = state.next;
+        state.next += 1;
+        state.bytes += size;
+        state.regions.insert(number, region);
+        drop(state);
+        Some(self.range(number, address, offset?, bytes))
+    }
+
+    fn range(
+        self: &Arc<Self>,
+        region: u64,
+        start: NonNull<u8>,
+        offset: usize,
+        bytes: usize,
+    ) -> Arc<LockedRange> {
+        // SAFETY: the region has `bytes` bytes from `offset` on.
+        let address = unsafe { start.add(offset) };
+        Arc::new(LockedRange {
+            of: Arc::clone(self),
+            region,
+            offset,
+            bytes,
+            address,
+        })
+    }
+
+    /// Makes a range free. Its region goes if it is not to be kept.
+    fn give_back(self: &Arc<Self>, range: &LockedRange) {
+        let mut state = self.state();
+        let Some(region) = state.regions.get_mut(&range.region) else {
+            return;
+        };
+        region.free.give_back(range.offset, range.bytes);
+        let goes = region.free.is_whole() && (state.is_closed || state.bytes > self.cap);
+        let gone = goes.then(|| state.remove(range.region)).flatten();
+        self.retire(state, gone.into_iter().collect());
+    }
+
+    /// Releases regions, on this thread if the watchdog looks after it.
+    fn retire(self: &Arc<Self>, mut state: MutexGuard<'_, State>, released: Vec<Region>) {
+        if released.is_empty() || watchdog::looks_after_this_thread() {
+            // Released after the lock, as that takes time.
+            drop(state);
+            return;
+        }
+        state.retired.extend(released);
+        drop(state);
+        let all = Arc::clone(self);
+        let is_heard = self.threads.release(Box::new(move || {
+            all.release_retired();
+        }));
+        if !is_heard {
+            log::debug!("no thread is left that releases memory");
+        }
+    }
+
+    /// Releases what waits for that, on a thread that the watchdog looks after.
+    fn release_retired(&self) {
+        // Each by itself: the lock is not held meanwhile, and the others stay if this one hangs.
+        while let Some(one) = self.pop_retired() {
+            drop(one);
+        }
+    }
+
+    fn pop_retired(&self) -> Option<Region> {
+        self.state().retired.pop()
+    }
+
+    /// Releases every region that nobody uses: memory is short. To be called on threads that the
+    /// watchdog looks after.
+    pub(super) fn clear(&self) {
+        self.release_retired();
+        let mut state = self.state();
+        let free = state
+            .regions
+            .iter()
+            .filter(|(_, region)| region.free.is_whole());
+        let free: Vec<u64> = free.map(|(number, _)| *number).collect();
+        let gone: Vec<_> = free
+            .into_iter()
+            .map(|number| state.remove(number))
+            .collect();
+        drop(state);
+        drop(gone);
+    }
+
+    /// Keeps nothing from now on: commands of a lost context may still write to its memory.
+    pub(super) fn close(&self) {
+        self.state().is_closed = true;
+        self.clear();
+    }
+
+    /// Lets go of all memory for good, now and from now on: the driver hangs, and may still write
+    /// to it.
+    pub(super) fn abandon(&self) {
+        let mut state = self.state();
+        (state.is_closed, state.is_abandoned) = (true, true);
+        let regions = std::mem::take(&mut state.regions);
+        let retired = std::mem::take(&mut state.retired);
+        drop(state);
+        std::mem::forget((regions, retired));
+    }
+}
+
+impl State {
+    fn remove(&mut self, number: u64) -> Option<Region> {
+        let region = self.regions.remove(&number)?;
+        self.bytes -= region.free.bytes as u64;
+        Some(region)
+    }
+}
+
+impl LockedRange {
+    /// Returns where it begins.
+    pub(super) fn address(&self) -> NonNull<u8> {
+        self.address
+    }
+
+    /// Returns the number of bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// Returns whether it is a part of `memory`.
+    pub(super) fn is_of(&self, memory: &Arc<LockedMemory>) -> bool {
+        Arc::ptr_eq(&self.of, memory)
+    }
+
+    /// Returns whether its bytes stay locked when it is dropped.
+    pub(super) fn is_kept(&self) -> bool {
+        let state = self.of.state();
+        !state.is_closed && state.bytes <= self.of.cap
+    }
+}
+
+impl Drop for LockedRange {
+    fn drop(&mut self) {
+        self.of.give_back(self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_mt::Mt;
+
+    use super::*;
+
+    #[test]
+    fn ranges_never_overlap_and_all_come_back() {
+        const BYTES: usize = 200;
+        let mut random = Mt::new(7);
+        let mut draw = |below: usize| random.next_u32() as usize % below;
+        let mut free = FreeRanges::of(BYTES);
+        let mut is_taken = [false; BYTES];
+        let mut taken: Vec<(usize, usize)> = Vec::new();
+        for _ in 0..20_000 {
+            let bytes = 1 + draw(40);
+            if draw(2) == 0 {
+                let longest = is_taken
+                    .split(|is_taken| *is_taken)
+                    .map(<[bool]>::len)
+                    .max();
+                let Some(offset) = free.take(bytes) else {
+                    assert!(longest.unwrap_or(0) < bytes, "{free:?}");
+                    continue;
+                };
+                let mut part = is_taken[offset..offset + bytes].iter_mut();
+                assert!(part.all(|is_taken| !std::mem::replace(is_taken, true)));
+                taken.push((offset, bytes));
+            } else if !taken.is_empty() {
+                let (offset, bytes) = taken.swap_remove(draw(taken.len()));
+                is_taken[offset..offset + bytes].fill(false);
+                free.give_back(offset, bytes);
+            }
+            assert_eq!(free.is_whole(), taken.is_empty());
+        }
+    }
+}
