@@ -59,7 +59,7 @@ SLOW = join::spill join::short join::limits join::engines join::tables join::res
 	dynamic_filter::queries dynamic_filter::again star_schema:: promised::waits placement::consumers \
 	placement::memory join::build_columns
 .PHONY: check
-check: ## in two minutes after a change in src/join: lints, unit tests, tables and joins in small (docs/testing.md)
+check: ## in two minutes after a change in src/join: lints, unit tests, tables and joins in small (tests/README.md)
 	scripts/ensure-opencl.sh
 	$(MAKE) fmt modules awaits words
 	cargo clippy -p horton-tables -p horton-join --all-targets -- -D warnings
@@ -221,7 +221,7 @@ portability: ## compile the kernels for AMD and Intel GPUs, which need not be th
 	scripts/portability.sh
 
 .PHONY: durations
-durations: ## write how long the stages of the last .ci/run took into docs/testing.md: STAGES=FILE
+durations: ## write how long the stages of the last .ci/run took into tests/README.md: STAGES=FILE
 	STAGES=$(STAGES) scripts/durations.sh --write
 
 # The last stages of .ci/run.

@@ -2,13 +2,13 @@
 # durations.sh [--write]: prints how long the stages of the last CI run took, as a Markdown table.
 #
 #   .ci/run ─▶ scripts/stage.sh, scripts/suites.sh ─▶ target/stages.tsv ─▶ this table
-#                                     --write ─▶ docs/testing.md, between its two marks
+#                                     --write ─▶ tests/README.md, between its two marks
 #
 # STAGES names the file. Suites and other stages run side by side (scripts/beside.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 stages=${STAGES:-target/stages.tsv}
-page=docs/testing.md
+page=tests/README.md
 [ -s "$stages" ] || {
     echo "durations.sh: no stage in $stages: .ci/run writes it" >&2
     exit 1

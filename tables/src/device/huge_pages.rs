@@ -8,7 +8,7 @@
 //! A processor remembers where some two thousand pages are. With small pages, nearly every lookup
 //! at a random place also waits for a page table. Linux gives large pages on request (`madvise`,
 //! where transparent huge pages are not `never`); a refusal changes nothing. Buffers that are read
-//! once, in order, do not ask, as finding a large page may mean moving others. `docs/notes.md`
+//! once, in order, do not ask, as finding a large page may mean moving others. `benches/notes.md`
 //! has the measurements, on 2 cores with PoCL.
 
 /// The size in bytes from which a buffer holds a large page at any alignment.
