@@ -4,7 +4,7 @@
 //! session and show in `information_schema.df_settings`. Values are checked when they are
 //! set. `entries` is written by hand because the `extensions_options!` macro lists keys
 //! without their prefix, and `SHOW horton.enabled` would not find them. How to add an option:
-//! `docs/architecture.md`.
+//! `CONTRIBUTING.md`.
 
 use std::any::Any;
 use std::fmt;

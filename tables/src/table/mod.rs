@@ -18,7 +18,7 @@
 //! [`baselines`]; its cuckoo tables share the buckets and lookups of [`horton`]. The kernels of
 //! `tables/src/table/X` are in `cl/X`. The top comment of the Rust side names its file there; files
 //! that several programs share have none. `tables/src/kernel_sources.rs` names all files. How to
-//! add a table: `docs/architecture.md`.
+//! add a table: `CONTRIBUTING.md`.
 //!
 //! Which table for which work (measured: `docs/tables.md`):
 //!
