@@ -71,8 +71,6 @@ mod book {
     struct Clusters;
     #[doc = include_str!("../docs/operations.md")]
     struct Operations;
-    #[doc = include_str!("../docs/planning.md")]
-    struct Planning;
     #[doc = include_str!("../docs/tables.md")]
     struct Tables;
 }
