@@ -45,7 +45,7 @@ pub enum Error {
     )]
     Internal(String),
 
-    /// There are more rows than can be numbered: in one table, or in a build side of many.
+    /// The rows are more than can be numbered: in one table, or in a build side of many.
     #[error(
         "the build side has {rows} rows, over the limit of {limit}; SET horton.enabled = 'never' \
          leaves the join to DataFusion"

@@ -73,7 +73,7 @@ __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void count_pair
   if (offsets) {
     barrier(CLK_LOCAL_MEM_FENCE);
     const ulong rows = sums_before(&matched, sums);
-    // There are fewer than 2^32 rows, so the low half of the word, its first, holds their number.
+    // Rows are fewer than 2^32, so the low half of the word, its first, holds their number.
     if (self == 0 && rows)
       atomic_add((__global uint *)&tile_pairs[tiles + 1], (uint)rows);
   }

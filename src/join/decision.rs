@@ -49,7 +49,7 @@ pub enum HostReason {
     Opening,
     /// `auto`: the device's kernels are being compiled and tested.
     Compiling,
-    /// There is no device, or it failed its self-test.
+    /// OpenCL has no device, or it failed its self-test.
     NotReady(String),
     /// The device failed earlier in this session.
     FailedBefore(String),

@@ -44,7 +44,7 @@ impl OpenedJoin {
         }
     }
 
-    /// Returns the rows of stream `at`, for output partition `partition`. There are none if the
+    /// Returns the rows of stream `at`, for output partition `partition`, or none if the
     /// probe side has fewer streams.
     ///
     /// # Errors

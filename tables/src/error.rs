@@ -26,7 +26,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no OpenCL loader (libOpenCL) or no platform behind it.
+    /// The system has no OpenCL loader (libOpenCL), or no platform behind it.
     NoPlatform(String),
 
     /// Platforms exist, but no device on them can run the kernels. Holds a reason per device.
@@ -150,7 +150,7 @@ pub enum Error {
     /// An invariant of this crate is broken: its authors' error.
     Internal(String),
 
-    /// There are more keys than one table can number.
+    /// The keys are more than one table can number.
     TooManyRows {
         /// Number of keys given.
         rows: usize,

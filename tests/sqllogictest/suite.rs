@@ -103,7 +103,7 @@ impl Suite {
     /// find all their tables. Generates the tables of TPC-H if they are needed.
     ///
     /// # Errors
-    /// There is no file of a name that can only be a file's.
+    /// A name that can only be a file's has no file.
     pub fn files(&self, names: &[String]) -> Result<Vec<TestFile>, Box<dyn Error>> {
         let mut files = match names {
             [] => files_with_joins()?,

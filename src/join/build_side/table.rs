@@ -49,8 +49,8 @@ pub struct TableBuild<'a> {
 }
 
 impl TableBuild<'_> {
-    /// Builds the table of `keys`, those of `rows`. There is none if no row can match. Returns the
-    /// reason if the host is to join the rows.
+    /// Builds the table of `keys`, those of `rows`, or none if no row can match. Returns the reason
+    /// if the host is to join the rows.
     ///
     /// # Errors
     /// `ResourcesExhausted` from the memory pool; the device's, if the session wants to see them.

@@ -153,8 +153,8 @@ pub struct ChosenSide {
 /// Rows of a side that has ended for each row of one that is built in its place.
 const SMALLER: usize = 4;
 
-/// A side of at most this part of a first read is built at once: a batch or two. There is little to
-/// gain.
+/// A side of at most this part of a first read is built at once: a batch or two. Another one would
+/// gain little.
 const FEW: usize = 64;
 
 impl ChosenSide {

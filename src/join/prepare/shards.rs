@@ -79,7 +79,7 @@ impl Shards {
         (Self { schema, feeds }, streams)
     }
 
-    /// Returns the rows of stream `at`, which `joined` has shard by shard. There are none if the
+    /// Returns the rows of stream `at`, which `joined` has shard by shard: none if the
     /// probe side has fewer streams, and none after an error.
     pub fn stream(
         &self,

@@ -155,7 +155,7 @@ impl Chunk {
     }
 
     /// Returns pieces of whole batches with about `rows` rows each, which can be emitted in any
-    /// order. There is only one if not all pairs are here, or if the result is a number.
+    /// order. Returns only one if not all pairs are here, or if the result is a number.
     pub fn split(mut self, rows: usize) -> VecDeque<Chunk> {
         let window = &self.found.window;
         let is_divisible = match self.wanted {

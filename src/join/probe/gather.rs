@@ -104,7 +104,7 @@ impl ChunkGatherer {
 
     /// Returns a chunk: batches with rows, as many as `sizing` and the memory pool allow. Returns
     /// `None` at the end of the input, or if a chunk in flight is to give its memory back first.
-    /// There is no such chunk if the stream `is_idle`, and then one batch is taken in any case.
+    /// No chunk is in flight if the stream `is_idle`, and then one batch is taken in any case.
     ///
     /// # Errors
     /// The errors of the input and of the key expressions.

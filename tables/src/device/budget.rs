@@ -55,7 +55,7 @@ struct Taken {
 /// The reason why bytes are not granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// There is no room: this many bytes are used.
+    /// Too little is free: this many bytes are used.
     Used(u64),
     /// There would be room if this many idle bytes were released.
     Idle(u64),

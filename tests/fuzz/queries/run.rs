@@ -464,7 +464,7 @@ impl Runner {
     /// Returns the rows of DataFusion's joins.
     ///
     /// # Errors
-    /// There is no end of them.
+    /// The rows have no end.
     async fn join(&self, query: &Query) -> std::result::Result<Joined, String> {
         let drawn = Drawn::of(&self.truth);
         let sql = format!("SELECT * FROM {} q", query.joined);

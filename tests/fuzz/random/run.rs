@@ -94,7 +94,7 @@ pub struct Report {
 /// The end of a run over scans that keep filters.
 #[derive(Debug, PartialEq, Eq)]
 enum Filtered {
-    /// There was none.
+    /// It was not run.
     No,
     /// It ended with the same rows.
     Same,

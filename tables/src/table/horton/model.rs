@@ -56,7 +56,7 @@ enum Ease {
     Alone,
     /// And another of that item's candidates has a free slot.
     CanMoveOn,
-    /// There is no item in it.
+    /// It holds no item.
     Free,
 }
 

@@ -8,7 +8,7 @@
 //!  last slot of Type B  = 1 << 63 | 21 remap entries of 3 bits
 //! ```
 //!
-//! Horton paper, figure 2. With 8 slots a bucket is one 64-byte cache line. The paper does not say
+//! Horton paper, figure 2. With 8 slots, a bucket is one 64-byte cache line. The paper does not say
 //! how an empty slot looks: here its value is 2^31 - 1 and its key 2^32 - 1. A join's values are
 //! smaller ([`MAX_VALUE`]), so that all 2^32 keys are allowed and a lookup of key 2^32 - 1 compares
 //! the whole word. Values of 32 bits are held too. Those with the top bit are never in the last

@@ -244,7 +244,7 @@ fn wide() -> [Case; 16] {
 /// Returns the cases whose name one of `patterns` is found in; all of them without patterns.
 ///
 /// # Errors
-/// There is none, with the names there are; a pattern that is not a regular expression.
+/// No case with one of the names that exist; a pattern that is not a regular expression.
 pub fn select(cases: Vec<Case>, patterns: &[String]) -> super::Result<Vec<Case>> {
     let patterns = patterns
         .iter()

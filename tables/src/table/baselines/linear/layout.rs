@@ -74,7 +74,7 @@ impl LinearLayout {
     }
 
     /// Returns the number of items that there is room for while probes are to end: at 31 of 32
-    /// slots a miss reads 500, in a full table all of them.
+    /// slots, a miss reads 500, in a full table all of them.
     pub fn room(&self) -> usize {
         self.capacity - self.capacity.div_ceil(SPARE_SHARE)
     }
