@@ -173,7 +173,7 @@ awaits: ## check that shared state changed before an await is right if its futur
 	cargo run -q -p horton-lint -- awaits
 
 .PHONY: words
-words: ## check comments for long sentences and long lines, and the links between Markdown files
+words: ## check comments and Markdown for long lines, sentences that are hard to read, and dead links
 	cargo run -q -p horton-lint -- words
 
 .PHONY: features

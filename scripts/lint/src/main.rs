@@ -1,7 +1,7 @@
 //! Checks of this project's source that no linter of the language makes.
 //!
 //! `cargo run -p horton-lint -- modules` checks the imports; `modules --draw` draws them again.
-//! `cargo run -p horton-lint -- words` checks comments, and links in Markdown.
+//! `cargo run -p horton-lint -- words` checks comments, and sentences and links in Markdown.
 //! `cargo run -p horton-lint -- awaits` checks what is changed before an await.
 
 use std::path::Path;
@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 use std::{env, fs, io};
 
 mod awaits;
+mod english;
 mod links;
 mod modules;
 mod words;
@@ -30,21 +31,21 @@ fn tracked(root: &Path) -> io::Result<Vec<String>> {
     Ok(files.filter(|file| root.join(file).is_file()).collect())
 }
 
-/// Prints comments that are hard to read and links that lead nowhere, below `root`.
+/// Prints comments and pages that are hard to read and links that lead nowhere, below `root`.
 /// Returns whether there are none.
 fn check_words(root: &Path) -> io::Result<bool> {
     let mut files = links::Files::new();
     let mut found = Vec::new();
     for file in tracked(root)? {
-        if words::is_checked(&file) {
-            found.extend(words::findings(
-                &file,
-                &fs::read_to_string(root.join(&file))?,
-            ));
-        }
         let is_page = file.ends_with(".md");
-        let page = is_page.then(|| fs::read_to_string(root.join(&file)));
-        files.insert(file, page.transpose()?);
+        if !is_page && !words::is_checked(&file) {
+            files.insert(file, None);
+            continue;
+        }
+        let text = fs::read_to_string(root.join(&file))?;
+        found.extend(words::findings(&file, &text));
+        found.extend(english::findings(&file, &text));
+        files.insert(file, is_page.then_some(text));
     }
     found.extend(files.keys().flat_map(|file| links::findings(&files, file)));
     found.iter().for_each(|finding| println!("{finding}"));

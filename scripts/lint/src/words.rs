@@ -69,7 +69,7 @@ const WENT_FROM_NAMES: [(&str, &str); 12] = [
 ];
 
 /// Returns what begins a comment in the language of `file`, if its comments are checked.
-fn marker(file: &str) -> Option<&'static str> {
+pub fn marker(file: &str) -> Option<&'static str> {
     match file.rsplit_once('.')?.1 {
         "rs" | "cl" => Some("//"),
         "py" | "sh" => Some("#"),
@@ -82,8 +82,12 @@ pub fn is_checked(file: &str) -> bool {
     marker(file).is_some()
 }
 
-/// Returns the text of a line that is a comment, without its marker and the space behind it.
-fn comment<'a>(line: &'a str, marker: &str) -> Option<&'a str> {
+/// Returns the text of a line that is a comment, without its marker and the space behind it. Where
+/// nothing marks a comment, all lines are text.
+pub fn comment<'a>(line: &'a str, marker: &str) -> Option<&'a str> {
+    if marker.is_empty() {
+        return Some(line);
+    }
     let rest = line.trim_start().strip_prefix(marker)?;
     let rest = match marker {
         "//" => rest.strip_prefix(['/', '!']).unwrap_or(rest),
@@ -102,10 +106,10 @@ fn begins_item(text: &str) -> bool {
 }
 
 /// A paragraph of a comment: its words, each with the number of its line.
-type Paragraph<'a> = Vec<(usize, &'a str)>;
+pub type Paragraph<'a> = Vec<(usize, &'a str)>;
 
 /// Returns the paragraphs of all comments of `text`.
-fn paragraphs<'a>(text: &'a str, marker: &str) -> Vec<Paragraph<'a>> {
+pub fn paragraphs<'a>(text: &'a str, marker: &str) -> Vec<Paragraph<'a>> {
     let mut paragraphs = vec![Paragraph::new()];
     let mut is_code = false;
     let mut in_item = false;
@@ -133,7 +137,7 @@ fn paragraphs<'a>(text: &'a str, marker: &str) -> Vec<Paragraph<'a>> {
 }
 
 /// Returns whether a sentence ends with `word`.
-fn ends_sentence(word: &str) -> bool {
+pub fn ends_sentence(word: &str) -> bool {
     let word = word.trim_end_matches(['"', '\'', ')', '*', '_']);
     word.ends_with(['.', '?', '!', ':', ';'])
 }
