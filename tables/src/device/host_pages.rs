@@ -11,7 +11,7 @@
 //! Only one thread at a time locks pages in a driver, and other calls wait for it. Making and
 //! clearing the pages takes most of that time, and needs no driver. Linux gives large pages on
 //! request, where transparent huge pages are not `never`. Without them the pages are small, and are
-//! made before the driver is asked all the same. `docs/notes.md` has the measurements.
+//! made before the driver is asked all the same. `benches/notes.md` has the measurements.
 
 use std::ptr::NonNull;
 

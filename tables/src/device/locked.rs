@@ -4,7 +4,7 @@
 //!  region  8 MiB   [ range │ range │  free  ]
 //!  region 16 MiB   [ range │ free │ range │       free        ]
 //!
-//!  take ─ has a region room? ─┬─ yes ─▶ LockedRange ─ dropped ─▶ free again, one with its neighbours
+//!  take ─ has a region room? ─┬─ yes ─▶ LockedRange ─ dropped ─▶ free, one with its neighbours
 //!                             └─ no ──▶ add: the driver locks another region, as large as all
 //!                                       others up to 16 MiB, or as the range
 //! ```

@@ -8,8 +8,8 @@
 //!
 //! Locking pages takes a third of a millisecond per megabyte, and a driver may wait for all its
 //! queues when memory is released. Any of these calls may hang. So a stream must not make them on a
-//! thread of its runtime, nor whoever drops a plan. The watchdog looks after these threads as it does
-//! after those of queues. Theirs is another line: there is memory to be had while kernels run.
+//! thread of its runtime, nor whoever drops a plan. The watchdog looks after these threads as it
+//! does after those of queues. Theirs is another line: there is memory to be had while kernels run.
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};

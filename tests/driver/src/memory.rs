@@ -129,8 +129,7 @@ impl Buffer {
     /// as it is, if that is NULL.
     ///
     /// # Safety
-    /// There are so many bytes, which nobody else uses while they are mapped. They stay until the
-    /// buffer is gone.
+    /// Nobody else uses the bytes while they are mapped. They stay until the buffer is gone.
     pub unsafe fn with_host(mut self, host: *const u8) -> Arc<Self> {
         if !host.is_null() {
             self.host = host as usize;
