@@ -10,7 +10,7 @@
 //! ```
 //!
 //! To lock memory takes a driver half a millisecond each time, whatever its size, and other calls
-//! wait for it. So regions are large, and are locked seldom. A range may have any size. Memory that
+//! wait for it. So regions are large, and are locked rarely. A range may have any size. Memory that
 //! was locked for chunks of one size thus serves those of another.
 //!
 //! No budget counts this memory. It stays locked up to a cap. What is above it goes when the last
