@@ -23,13 +23,14 @@ use super::budget::{Budget, Grant, Refused};
 use super::host;
 use super::host_pages::HostPages;
 use super::huge_pages;
+use super::in_use::InUse;
 use super::info::DeviceInfo;
 use super::kind::DeviceKind;
-use super::locked::{LockedMemory, LockedRange};
+use super::locked::{LockedMemory, LockedRange, range_bytes};
 use super::memory::Memory;
 use super::memory_threads::MemoryThreads;
 use super::opencl::{self, Called};
-use super::pool::{Block, InUse, Pool, block_bytes};
+use super::pool::{Block, Pool, block_bytes};
 use super::program::{self, ProgramText};
 use super::staging::{Staging, StagingMemory};
 use super::status::Failed;
@@ -75,6 +76,8 @@ pub(super) struct Opened {
     blocks: Arc<Pool>,
     tables: Arc<Pool>,
     locked: Arc<LockedMemory>,
+    /// Whether the driver locks pages of this process, once it was asked to.
+    takes_pages: OnceLock<bool>,
     /// The error that this context was lost by.
     loss: OnceLock<String>,
     /// True if its driver hangs.
@@ -108,6 +111,7 @@ impl Opened {
             blocks,
             tables,
             locked: LockedMemory::new(locked_bytes, threads),
+            takes_pages: OnceLock::new(),
             loss: OnceLock::new(),
             is_abandoned: AtomicBool::new(false),
             earlier_loss,
@@ -385,10 +389,15 @@ impl Opened {
         if let Some(range) = self.locked.take(bytes) {
             return Ok(range);
         }
-        let size = self.locked.next_region(bytes);
-        let memory = self.or_without_idle(|| self.lock(what, size))?;
+        let usual = self.or_without_idle(|| self.lock(what, self.locked.next_region(bytes)));
+        let memory = usual.or_else(|error| {
+            if self.is_lost() {
+                return Err(error);
+            }
+            self.lock(what, range_bytes(bytes) as u64)
+        })?;
         let (address, mapped) = memory
-            .to_host(size as usize, &self.host)
+            .to_host(memory.bytes() as usize, &self.host)
             .map_err(|e| self.fail("clEnqueueMapBuffer", &e))?;
         if let Some(event) = mapped {
             self.check("map", &event)?;
@@ -401,14 +410,21 @@ impl Opened {
     /// it takes none.
     fn lock(&self, what: &'static str, bytes: u64) -> Result<Memory> {
         let _work = tracing::trace_span!("lock memory", bytes).entered();
-        if let Some(pages) = HostPages::new(bytes) {
-            watchdog::expect(bytes);
+        watchdog::expect(bytes);
+        if self.takes_pages.get() != Some(&false)
+            && let Some(pages) = HostPages::new(bytes)
+        {
             // SAFETY: `Memory` holds the pages until the buffer is released.
             match unsafe { opencl::create_buffer_in(&self.context, &pages, what) } {
-                Ok(mem) => return Ok(Memory::in_pages(mem, pages, &self.host)),
-                Err(error) => {
-                    log::debug!("{bytes} bytes of {what} in pages of the driver: {error}")
+                Ok(mem) => {
+                    self.takes_pages.get_or_init(|| true);
+                    return Ok(Memory::in_pages(mem, pages, &self.host));
                 }
+                Err(error) if *self.takes_pages.get_or_init(|| false) => {
+                    let call = format!("clCreateBuffer in {bytes} bytes for {what}");
+                    return Err(self.fail(call, &error));
+                }
+                Err(error) => log::debug!("the driver takes no pages of this process: {error}"),
             }
         }
         let flags = MemFlags::READ_WRITE | MemFlags::ALLOC_HOST_PTR;

@@ -26,16 +26,27 @@ pub fn prefetch<T>(slice: &[T], index: usize) {
     let _ = (slice, index);
 }
 
-/// Returns the bytes of the machine's memory; the largest number where the system does not say.
+/// Returns the bytes of the machine's memory, or of its container's if that has less; the largest
+/// number where the system does not say.
 #[cfg(target_os = "linux")]
 pub fn memory() -> u64 {
+    /// The limits that a container sees of itself, by version 2 and 1 of cgroups.
+    const LIMITS: [&str; 2] = [
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ];
     // SAFETY: both only return a number.
     let [pages, page] =
         unsafe { [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|name| libc::sysconf(name)) };
-    match (u64::try_from(pages), u64::try_from(page)) {
+    let machine = match (u64::try_from(pages), u64::try_from(page)) {
         (Ok(pages), Ok(page)) => pages.saturating_mul(page),
         _ => u64::MAX,
-    }
+    };
+    let limits = LIMITS.iter().filter_map(|file| {
+        let text = std::fs::read_to_string(file).ok()?;
+        text.trim().parse::<u64>().ok()
+    });
+    limits.fold(machine, u64::min)
 }
 
 /// Returns the largest number: the system does not say.

@@ -12,11 +12,15 @@
 //! clearing the pages takes most of that time, and needs no driver. Linux gives large pages on
 //! request, where transparent huge pages are not `never`. Without them the pages are small, and are
 //! made before the driver is asked all the same. `benches/notes.md` has the measurements.
+//!
+//! A forked process has none of the pages. Linux would copy all that are pinned. Where it does not
+//! know that they are, this process would write to a copy, and the device would read the others.
 
 use std::ptr::NonNull;
 
 /// Bytes of a large page.
-pub(super) const LARGE_PAGE: u64 = 2 << 20;
+#[cfg(target_os = "linux")]
+const LARGE_PAGE: usize = 2 << 20;
 
 /// Pages of this process that nobody else uses.
 #[derive(Debug)]
@@ -52,11 +56,7 @@ impl HostPages {
     pub(super) fn new(bytes: u64) -> Option<Self> {
         let bytes = usize::try_from(bytes).ok()?;
         // Linux may align a mapping to small pages alone.
-        let slack = if bytes < LARGE_PAGE as usize {
-            0
-        } else {
-            LARGE_PAGE as usize
-        };
+        let slack = if bytes < LARGE_PAGE { 0 } else { LARGE_PAGE };
         let all = bytes.checked_add(slack)?;
         // SAFETY: a new mapping at a place of the system's choice.
         let mapped = unsafe {
@@ -77,14 +77,36 @@ impl HostPages {
         let skipped = whole.as_ptr().align_offset(slack.max(1));
         // SAFETY: the bytes that are skipped are fewer than the slack.
         let address = unsafe { whole.add(skipped) };
-        super::huge_pages::ask(address.as_ptr() as usize, bytes);
         let pages = Self {
             address,
             bytes,
             whole: (whole, all),
         };
+        if !pages.advise(libc::MADV_DONTFORK) {
+            return None;
+        }
+        super::huge_pages::ask(address.as_ptr() as usize, bytes);
         pages.touch();
         Some(pages)
+    }
+
+    /// Tells the system how the mapping is used. Returns whether it listens.
+    fn advise(&self, advice: libc::c_int) -> bool {
+        let (whole, bytes) = self.whole;
+        // SAFETY: the mapping is this one's own, and whoever asks knows what the advice does to it.
+        let failed = unsafe { libc::madvise(whole.as_ptr().cast(), bytes, advice) };
+        if failed != 0 {
+            let error = std::io::Error::last_os_error();
+            log::debug!("advice {advice} on {bytes} bytes: {error}");
+        }
+        failed == 0
+    }
+
+    /// Leaves the addresses to a driver that may still use them, for good. The memory goes back to
+    /// the system once the driver pins it no more: nobody reads it again.
+    pub(super) fn leave_to_driver(self) {
+        self.advise(libc::MADV_DONTNEED);
+        std::mem::forget(self);
     }
 
     /// Has the system make all pages, by a write to each small one.
@@ -116,24 +138,62 @@ impl HostPages {
     pub(super) fn new(_: u64) -> Option<Self> {
         None
     }
+
+    /// Leaves the addresses to a driver that may still use them, for good.
+    pub(super) fn leave_to_driver(self) {
+        std::mem::forget(self);
+    }
 }
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 
-    #[test]
-    fn pages_begin_where_large_ones_do() {
-        for bytes in [4096, 1 << 20, LARGE_PAGE, 3 * LARGE_PAGE] {
-            let pages = HostPages::new(bytes).unwrap();
-            let page = LARGE_PAGE.min(bytes.max(4096)) as usize;
-            assert_eq!(pages.address().as_ptr().align_offset(page.min(4096)), 0);
-            if bytes >= LARGE_PAGE {
-                assert_eq!(pages.address().as_ptr().align_offset(page), 0);
+    /// Returns the flags of the mapping that has `address`, as `/proc/self/smaps` shows them.
+    fn flags_of(address: usize) -> String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut is_in = false;
+        for line in maps.lines() {
+            let bounds = line
+                .split(' ')
+                .next()
+                .and_then(|range| range.split_once('-'));
+            let bounds = bounds.and_then(|(from, to)| {
+                let parse = |text| usize::from_str_radix(text, 16).ok();
+                Some(parse(from)?..parse(to)?)
+            });
+            match bounds {
+                Some(bounds) => is_in = bounds.contains(&address),
+                None if is_in && line.starts_with("VmFlags:") => return line.to_owned(),
+                None => {}
             }
-            assert_eq!(pages.bytes() as u64, bytes);
-            // SAFETY: the pages have so many bytes.
-            unsafe { pages.address().add(pages.bytes() - 1).write(7) };
         }
+        panic!("no mapping has {address:x}");
+    }
+
+    #[test]
+    fn pages_begin_where_large_ones_do_and_are_not_forked() {
+        for bytes in [4096, 1 << 20, LARGE_PAGE, 3 * LARGE_PAGE] {
+            let pages = HostPages::new(bytes as u64).unwrap();
+            let page = if bytes < LARGE_PAGE { 4096 } else { LARGE_PAGE };
+            assert_eq!(pages.address().as_ptr().align_offset(page), 0);
+            assert_eq!(pages.bytes(), bytes);
+            // SAFETY: the pages have so many bytes.
+            unsafe { pages.address().add(bytes - 1).write(7) };
+            let flags = flags_of(pages.address().as_ptr() as usize);
+            assert!(flags.contains(" dc"), "{flags}");
+        }
+    }
+
+    #[test]
+    fn pages_that_are_left_keep_their_addresses() {
+        let pages = HostPages::new(LARGE_PAGE as u64).unwrap();
+        let address = pages.address();
+        // SAFETY: the pages have so many bytes.
+        unsafe { address.write(7) };
+        pages.leave_to_driver();
+        // SAFETY: the mapping stays, and its memory is new.
+        assert_eq!(unsafe { address.read_volatile() }, 0);
+        flags_of(address.as_ptr() as usize);
     }
 }

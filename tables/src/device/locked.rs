@@ -5,16 +5,15 @@
 //!  region 16 MiB   [ range │ free │ range │       free        ]
 //!
 //!  take ─ has a region room? ─┬─ yes ─▶ LockedRange ─ dropped ─▶ free, one with its neighbours
-//!                             └─ no ──▶ add: the driver locks another region, as large as all
-//!                                       others up to 16 MiB, or as the range
+//!                             └─ no ──▶ add: the driver locks another region
 //! ```
 //!
-//! To lock memory takes a driver half a millisecond each time, whatever its size, and other calls
-//! wait for it. So regions are large, and are locked rarely. A range may have any size. Memory that
-//! was locked for chunks of one size thus serves those of another.
+//! To lock memory takes a driver half a millisecond, and more for each megabyte. Other calls wait
+//! for it. So regions are large, and are locked rarely. A range may have any size. Memory that was
+//! locked for chunks of one size thus serves those of another.
 //!
-//! No budget counts this memory. It stays locked up to a cap. What is above it goes when the last
-//! range of its region does.
+//! No budget counts this memory. Regions of which nobody uses a range stay locked up to a cap. The
+//! one that was used last stays in the place of others.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -31,7 +30,10 @@ const REGION_MIN: u64 = 8 << 20;
 /// launches wait longer.
 const REGION_MAX: u64 = 16 << 20;
 
-/// Ranges begin at multiples of so many bytes: small pages, so that no two share one.
+/// Bytes to which the size of a region that is larger than usual is rounded up, at least.
+const REGION_STEP: u64 = 2 << 20;
+
+/// Ranges begin at multiples of so many bytes.
 const PAGE: usize = 4096;
 
 /// The page-locked memory of one context.
@@ -49,6 +51,8 @@ struct State {
     next: u64,
     /// Bytes of all regions.
     bytes: u64,
+    /// Bytes of regions of which nobody uses a range.
+    idle: u64,
     /// Regions that wait to be released.
     retired: Vec<Region>,
     /// True if the context is lost: nothing is kept any more.
@@ -133,8 +137,9 @@ impl FreeRanges {
 }
 
 /// Returns the bytes of a range with room for `bytes` of data.
-fn range_bytes(bytes: u64) -> usize {
-    usize::try_from(bytes).map_or(usize::MAX, |bytes| bytes.max(1).next_multiple_of(PAGE))
+pub(super) fn range_bytes(bytes: u64) -> usize {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
+    bytes.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX)
 }
 
 impl LockedMemory {
@@ -157,10 +162,12 @@ impl LockedMemory {
         let bytes = range_bytes(bytes);
         let mut state = self.state();
         let mut regions = state.regions.iter_mut();
-        let (number, start, offset) = regions.find_map(|(number, region)| {
+        let (number, start, offset, idle) = regions.find_map(|(number, region)| {
+            let idle = region.idle_bytes();
             let offset = region.free.take(bytes)?;
-            Some((*number, region.address, offset))
+            Some((*number, region.address, offset, idle))
         })?;
+        state.idle -= idle;
         drop(state);
         Some(self.range(number, start, offset, bytes))
     }
@@ -168,8 +175,18 @@ impl LockedMemory {
     /// Returns the bytes of the region to be locked where no region has room for `bytes` bytes of
     /// data.
     pub(super) fn next_region(&self, bytes: u64) -> u64 {
-        let usual = self.state().bytes.clamp(REGION_MIN, REGION_MAX);
-        usual.max(range_bytes(bytes) as u64)
+        let usual = if self.state().bytes < REGION_MAX {
+            REGION_MIN
+        } else {
+            REGION_MAX
+        };
+        let bytes = range_bytes(bytes) as u64;
+        if bytes <= usual {
+            return usual;
+        }
+        // Sizes that differ by a little serve each other.
+        let step = REGION_STEP.max(bytes.checked_next_power_of_two().unwrap_or(0) / 8);
+        bytes.checked_next_multiple_of(step).unwrap_or(bytes)
     }
 
     /// Adds `memory`, which is mapped at `address`, and takes room for `bytes` bytes of data from
@@ -182,7 +199,7 @@ impl LockedMemory {
         let bytes = range_bytes(bytes);
         let size = memory.bytes();
         let mut free = FreeRanges::of(usize::try_from(size).ok()?);
-        let offset = free.take(bytes);
+        let offset = free.take(bytes)?;
         let region = Region {
             _memory: memory,
             address,
@@ -199,7 +216,7 @@ impl LockedMemory {
         state.bytes += size;
         state.regions.insert(number, region);
         drop(state);
-        Some(self.range(number, address, offset?, bytes))
+        Some(self.range(number, address, offset, bytes))
     }
 
     fn range(
@@ -220,16 +237,25 @@ impl LockedMemory {
         })
     }
 
-    /// Makes a range free. Its region goes if it is not to be kept.
+    /// Makes a range free. While idle regions take more than the cap, others go before its own.
     fn give_back(self: &Arc<Self>, range: &LockedRange) {
         let mut state = self.state();
         let Some(region) = state.regions.get_mut(&range.region) else {
             return;
         };
         region.free.give_back(range.offset, range.bytes);
-        let goes = region.free.is_whole() && (state.is_closed || state.bytes > self.cap);
-        let gone = goes.then(|| state.remove(range.region)).flatten();
-        self.retire(state, gone.into_iter().collect());
+        let idle = region.idle_bytes();
+        state.idle += idle;
+        let most = if state.is_closed { 0 } else { self.cap };
+        let mut gone = Vec::new();
+        while state.idle > most {
+            let other = state.idle_but(range.region);
+            match state.remove(other.unwrap_or(range.region)) {
+                Some(region) => gone.push(region),
+                None => break,
+            }
+        }
+        self.retire(state, gone);
     }
 
     /// Releases regions, on this thread if the watchdog looks after it.
@@ -265,19 +291,13 @@ impl LockedMemory {
     /// Releases every region that nobody uses: memory is short. To be called on threads that the
     /// watchdog looks after.
     pub(super) fn clear(&self) {
-        self.release_retired();
         let mut state = self.state();
-        let free = state
-            .regions
-            .iter()
-            .filter(|(_, region)| region.free.is_whole());
-        let free: Vec<u64> = free.map(|(number, _)| *number).collect();
-        let gone: Vec<_> = free
-            .into_iter()
-            .map(|number| state.remove(number))
-            .collect();
+        while let Some(number) = state.idle_but(u64::MAX) {
+            let region = state.remove(number);
+            state.retired.extend(region);
+        }
         drop(state);
-        drop(gone);
+        self.release_retired();
     }
 
     /// Keeps nothing from now on: commands of a lost context may still write to its memory.
@@ -291,6 +311,7 @@ impl LockedMemory {
     pub(super) fn abandon(&self) {
         let mut state = self.state();
         (state.is_closed, state.is_abandoned) = (true, true);
+        (state.bytes, state.idle) = (0, 0);
         let regions = std::mem::take(&mut state.regions);
         let retired = std::mem::take(&mut state.retired);
         drop(state);
@@ -299,10 +320,29 @@ impl LockedMemory {
 }
 
 impl State {
+    /// Returns the number of a region of which nobody uses a range, other than `number`.
+    fn idle_but(&self, number: u64) -> Option<u64> {
+        let mut regions = self.regions.iter();
+        let idle = regions.find(|(other, region)| **other != number && region.free.is_whole());
+        idle.map(|(other, _)| *other)
+    }
+
     fn remove(&mut self, number: u64) -> Option<Region> {
         let region = self.regions.remove(&number)?;
         self.bytes -= region.free.bytes as u64;
+        self.idle -= region.idle_bytes();
         Some(region)
+    }
+}
+
+impl Region {
+    /// Returns its bytes if nobody uses a range of it, else 0.
+    fn idle_bytes(&self) -> u64 {
+        if self.free.is_whole() {
+            self.free.bytes as u64
+        } else {
+            0
+        }
     }
 }
 
@@ -322,10 +362,12 @@ impl LockedRange {
         Arc::ptr_eq(&self.of, memory)
     }
 
-    /// Returns whether its bytes stay locked when it is dropped.
+    /// Returns whether its region stays locked when it is dropped.
     pub(super) fn is_kept(&self) -> bool {
         let state = self.of.state();
-        !state.is_closed && state.bytes <= self.of.cap
+        let region = state.regions.get(&self.region);
+        let fits = |region: &Region| region.free.bytes as u64 <= self.of.cap;
+        !state.is_closed && region.is_some_and(fits)
     }
 }
 

@@ -125,16 +125,18 @@ impl Memory {
         Ok(Some(event))
     }
 
-    /// Unmaps memory that is to be released. If its pages are this process's own, it waits for
-    /// that: until then the driver does not let them go.
-    fn unmap(&self, mem: &Mem, map: &MemMap<u8>, waits: bool) -> Called<()> {
+    /// Takes memory that is to be released away from the host. If its pages are this process's own,
+    /// it waits until no command uses them.
+    fn give_up(&self, mem: &Mem, map: Option<&MemMap<u8>>, waits: bool) -> Called<()> {
         watchdog::expect(self.bytes);
-        opencl::unmap(&self.host, mem, map, "to release")?;
-        if waits {
-            opencl::finish(&self.host, "release")
-        } else {
-            opencl::flush(&self.host)
+        let unmap = |map| opencl::unmap(&self.host, mem, map, "to release");
+        let unmapped = map.map(unmap).transpose()?;
+        if !waits {
+            return opencl::flush(&self.host);
         }
+        watchdog::expect(self.bytes);
+        opencl::finish(&self.host, "release")?;
+        unmapped.map_or(Ok(()), |event| opencl::event_status(&event, "unmap"))
     }
 }
 
@@ -143,8 +145,11 @@ impl Drop for Memory {
         let map = self.map().take();
         let Some(mem) = self.mem.take() else { return };
         let pages = self.pages.take();
-        let unmapped = map.map_or(Ok(()), |map| self.unmap(&mem, &map, pages.is_some()));
-        if let Err(error) = &unmapped {
+        let given_up = match (&map, &pages) {
+            (None, None) => Ok(()),
+            _ => self.give_up(&mem, map.as_ref(), pages.is_some()),
+        };
+        if let Err(error) = &given_up {
             log::debug!("memory was released while it was mapped: {error}");
         }
         watchdog::expect(self.bytes);
@@ -152,9 +157,10 @@ impl Drop for Memory {
         if let Err(error) = &released {
             log::debug!("memory was not released: {error}");
         }
-        if unmapped.is_err() || released.is_err() {
-            // The driver may still use them.
-            std::mem::forget(pages);
+        if let Some(pages) = pages
+            && (given_up.is_err() || released.is_err())
+        {
+            pages.leave_to_driver();
         }
     }
 }

@@ -21,6 +21,7 @@
 //! * `queue`: what a job can do: memory, `transfer`, `launch`
 //! * `buffer`, `staging`: memory of the device and of the host, as elements
 //! * `memory`, `pool`: memory objects, and blocks of them that are used again
+//! * `in_use`: the memory of commands that may still run
 //! * `locked`, `host_pages`: page-locked memory of the host, and the pages that it lies in
 //! * `budget`: how many bytes of a device may be in use
 //! * `context`: what the queue threads of a device share
@@ -48,6 +49,7 @@ pub mod host;
 mod host_pages;
 mod huge_pages;
 mod identity;
+mod in_use;
 mod inbox;
 mod info;
 mod job;

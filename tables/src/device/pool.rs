@@ -30,7 +30,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::budget::{Grant, Refused};
-use super::locked::LockedRange;
 use super::memory::Memory;
 use super::memory_threads::MemoryThreads;
 use super::watchdog;
@@ -343,65 +342,6 @@ impl Drop for Block {
         if let (Some(memory), Some(grant)) = (self.memory.take(), self.grant.take()) {
             self.pool.give((memory, grant), self.bytes);
         }
-    }
-}
-
-/// The memory of a queue thread's commands that are not known to be done.
-#[derive(Debug, Default)]
-pub(super) struct InUse {
-    blocks: Vec<Arc<Block>>,
-    /// Memory of the host's, which they copy from and to.
-    locked: Vec<Arc<LockedRange>>,
-}
-
-impl InUse {
-    /// Holds `block` until the job has finished.
-    pub(super) fn hold(&mut self, block: &Arc<Block>) {
-        // The last one is usually the next one.
-        let is_held = |held: &Arc<Block>| Arc::ptr_eq(held, block);
-        if !self.blocks.iter().rev().any(is_held) {
-            self.blocks.push(Arc::clone(block));
-        }
-    }
-
-    /// Holds `range` until the job has finished.
-    pub(super) fn hold_locked(&mut self, range: &Arc<LockedRange>) {
-        self.locked.push(Arc::clone(range));
-    }
-
-    /// Finds a block of `bytes` of `pool` that has no owner any more: later commands of the queue
-    /// thread's queue may have it. It stays held, as earlier ones may still run.
-    pub(super) fn take(&mut self, pool: &Arc<Pool>, bytes: u64) -> Option<Arc<Block>> {
-        let fits = |block: &Arc<Block>| block.bytes == bytes && block.is_of(pool);
-        let is_free = |block: &mut Arc<Block>| fits(block) && Arc::get_mut(block).is_some();
-        let at = self.blocks.iter_mut().position(is_free)?;
-        Some(Arc::clone(&self.blocks[at]))
-    }
-
-    /// Returns the bytes of all memory.
-    pub(super) fn bytes(&self) -> u64 {
-        let blocks: u64 = self.blocks.iter().map(|block| block.bytes).sum();
-        let locked: u64 = self.locked.iter().map(|range| range.bytes()).sum();
-        blocks + locked
-    }
-
-    /// Returns whether commands alone hold some block, which is free when they are done.
-    pub(super) fn has_free(&mut self) -> bool {
-        let mut blocks = self.blocks.iter_mut();
-        blocks.any(|block| Arc::get_mut(block).is_some())
-    }
-
-    /// Lets all memory go, although the commands may still run. That of the host, which they copy
-    /// from and to, stays for good.
-    pub(super) fn strand_on_host(&mut self) {
-        self.blocks.clear();
-        std::mem::forget(std::mem::take(&mut self.locked));
-    }
-
-    /// Lets all memory go: the commands so far are done.
-    pub(super) fn clear(&mut self) {
-        self.blocks.clear();
-        self.locked.clear();
     }
 }
 

@@ -25,12 +25,23 @@ pub struct Staging<T: OclPrm> {
     pub(super) len: usize,
 }
 
-/// The memory that elements lie in.
+/// The memory that elements lie in. Clones share it.
+#[derive(Debug, Clone)]
 pub(super) enum StagingMemory {
     /// Of a CPU device, and mapped.
     Mapped(Arc<Block>),
     /// Of the host, which a GPU copies from and to.
     Locked(Arc<LockedRange>),
+}
+
+impl StagingMemory {
+    /// Returns the number of its bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            StagingMemory::Mapped(block) => block.bytes(),
+            StagingMemory::Locked(range) => range.bytes(),
+        }
+    }
 }
 
 // SAFETY: the elements are plain words in memory that stays mapped as long as `memory` is held; the

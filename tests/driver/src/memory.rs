@@ -240,6 +240,10 @@ impl Drop for Buffer {
                 self.size
             );
         }
+        if self.host != 0 {
+            // SAFETY: the bytes stay until the buffer is gone, and it goes only now.
+            unsafe { std::ptr::write_bytes(self.host as *mut u8, GARBAGE, self.size) };
+        }
         USED.fetch_sub(self.size as u64, Ordering::SeqCst);
         if let Some(block) = lock(&self.block).take() {
             let mut released = lock(&RELEASED);

@@ -22,11 +22,12 @@ use crate::error::{Error, Result};
 
 use super::buffer::Buffer;
 use super::context::{Access, Opened};
+use super::in_use::InUse;
 use super::info::DeviceInfo;
 use super::job::{Answer, Cost};
 use super::kind::KernelBody;
 use super::opencl;
-use super::pool::{Block, InUse};
+use super::pool::Block;
 use super::staging::Staging;
 use super::status::Failed;
 use super::watchdog;

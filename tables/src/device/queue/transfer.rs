@@ -63,7 +63,7 @@ impl Queue {
         }
         let mem = self.use_buffer(buffer)?;
         // Held before the call, so that nobody gets the staging memory before the copy is done.
-        self.hold_staging(&staging);
+        self.in_use.hold_staged(&staging.memory);
         // SAFETY: the range was checked above; `in_use` keeps the elements until the copy is done.
         let event =
             unsafe { opencl::write(&self.commands, mem, false, "staged", offset, &staging[..]) }
@@ -93,17 +93,9 @@ impl Queue {
         }
         let mut staging = self.staging("downloads", len)?;
         // A call that fails may have begun the copy.
-        self.hold_staging(&staging);
+        self.in_use.hold_staged(&staging.memory);
         self.download(&buffer, 0, &mut staging)?;
         Ok(staging)
-    }
-
-    /// Holds staging memory until the job has finished.
-    fn hold_staging<T: OclPrm>(&mut self, staging: &Staging<T>) {
-        match &staging.memory {
-            StagingMemory::Mapped(block) => self.in_use.hold(block),
-            StagingMemory::Locked(range) => self.in_use.hold_locked(range),
-        }
     }
 
     /// Begins a [`fetch`](Self::fetch) and does not wait for the copy. Later commands of the job
@@ -116,7 +108,7 @@ impl Queue {
             return Ok(Fetching(self.fetch(buffer, len)?));
         }
         let mut staging = self.staging("downloads", len)?;
-        self.hold_staging(&staging);
+        self.in_use.hold_staged(&staging.memory);
         // SAFETY: nobody sees the elements before `end_fetches` has waited; dropped earlier,
         // `in_use` holds them until the copy is done, as it does the buffer's.
         unsafe { self.read_to(&buffer, false, 0, &mut staging)? };
