@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  command ─▶ hold ─▶ InUse ─┬─ clFinish ────────▶ clear: idle, if nobody else has it
-//!                            └─ clFinish failed ─▶ strand_on_host: the host's stays for good
+//!                            └─ clFinish failed ─▶ strand_on_host: page-locked memory stays
 //! ```
 //!
 //! A driver knows which of its buffers a command uses, but not whose host memory.
@@ -57,11 +57,15 @@ impl InUse {
         blocks.any(|block| Arc::get_mut(block).is_some())
     }
 
-    /// Lets all memory go, although the commands may still run. That of the host, which they copy
+    /// Lets all memory go, although the commands may still run. Page-locked memory, which they copy
     /// from and to, stays for good.
     pub(super) fn strand_on_host(&mut self) {
         self.blocks.clear();
-        std::mem::forget(std::mem::take(&mut self.staged));
+        for memory in self.staged.drain(..) {
+            if let StagingMemory::Locked(range) = memory {
+                std::mem::forget(range);
+            }
+        }
     }
 
     /// Lets all memory go: the commands so far are done.

@@ -288,8 +288,9 @@ mod tests {
 
     #[test]
     fn what_is_mapped_of_the_hosts_is_where_the_host_said() {
-        let mut host = [3u8; 100];
-        let buffer = Buffer::new(std::ptr::null_mut(), USE_HOST_PTR, 100).unwrap();
+        // Of another size than other tests have: what is released is used again.
+        let mut host = [3u8; 3 * PAGE];
+        let buffer = Buffer::new(std::ptr::null_mut(), USE_HOST_PTR, host.len()).unwrap();
         // SAFETY: the bytes outlive the buffer, and are looked at while they are mapped.
         let buffer = unsafe { buffer.with_host(host.as_ptr()) };
         let place = buffer.map(MAP_WRITE, 10, 4).unwrap() as usize;
