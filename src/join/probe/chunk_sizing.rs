@@ -12,8 +12,8 @@
 //! second after the others have ended. So a chunk beyond the first has no more rows than its
 //! streams, and what is above them, take in a short time.
 //!
-//! Sizes are powers of two times the first. Page-locked memory of the same sizes can be used again,
-//! and to lock it takes longer than to copy.
+//! Sizes are powers of two times the first, so that blocks of device memory can be used again: they
+//! serve their own size alone.
 //!
 //! Under a LIMIT the first rows may be all that is wanted, so that the first chunk is smaller.
 
