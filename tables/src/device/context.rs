@@ -32,6 +32,7 @@ use super::memory_threads::MemoryThreads;
 use super::opencl::{self, Called};
 use super::pool::{Block, Pool, block_bytes};
 use super::program::{self, ProgramText};
+use super::releases::Releases;
 use super::staging::{Staging, StagingMemory};
 use super::status::Failed;
 use super::watchdog::{self, COMPILER_PATIENCE};
@@ -76,6 +77,7 @@ pub(super) struct Opened {
     blocks: Arc<Pool>,
     tables: Arc<Pool>,
     locked: Arc<LockedMemory>,
+    releases: Arc<Releases>,
     /// Whether the driver locks pages of this process, once it was asked to.
     takes_pages: OnceLock<bool>,
     /// The error that this context was lost by.
@@ -100,7 +102,8 @@ impl Opened {
             .map_err(|e| e.error("clCreateCommandQueue", &info.label()))?;
         // A sixteenth: enough for the chunks of some queries, little beside the tables. It counts
         // in the budget, and goes when others ask for it.
-        let [blocks, tables] = [(); 2].map(|()| Pool::new(budget.limit() / 32, threads));
+        let releases = Releases::new(threads);
+        let [blocks, tables] = [(); 2].map(|()| Pool::new(budget.limit() / 32, &releases));
         let locked_bytes = LOCKED_BYTES_MAX.min(host::memory() / LOCKED_FRACTION);
         Ok(Self {
             info,
@@ -110,7 +113,8 @@ impl Opened {
             programs: Mutex::default(),
             blocks,
             tables,
-            locked: LockedMemory::new(locked_bytes, threads),
+            locked: LockedMemory::new(locked_bytes, &releases),
+            releases,
             takes_pages: OnceLock::new(),
             loss: OnceLock::new(),
             is_abandoned: AtomicBool::new(false),
@@ -136,10 +140,7 @@ impl Opened {
     /// Marks the context as lost by `error`: it is not used for further jobs.
     pub(super) fn lose(&self, error: &Error) {
         self.loss.get_or_init(|| error.problem());
-        for pool in self.pools() {
-            pool.close();
-        }
-        self.locked.close();
+        self.keep_nothing();
     }
 
     /// Marks the context as lost for `reason`, as its driver hangs. It is never released, nor what
@@ -147,11 +148,18 @@ impl Opened {
     pub(super) fn abandon(self: &Arc<Self>, reason: &str) {
         self.is_abandoned.store(true, Ordering::Release);
         self.loss.get_or_init(|| reason.to_owned());
-        for pool in self.pools() {
-            pool.abandon();
-        }
-        self.locked.abandon();
+        self.releases.abandon();
+        self.keep_nothing();
         std::mem::forget(Arc::clone(self));
+    }
+
+    /// Keeps no memory from now on that nobody uses: commands of a lost context may still write to
+    /// it.
+    fn keep_nothing(&self) {
+        for pool in self.pools() {
+            pool.close();
+        }
+        self.locked.close();
     }
 
     fn pools(&self) -> [&Arc<Pool>; 2] {

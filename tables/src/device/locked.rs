@@ -20,8 +20,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::memory::Memory;
-use super::memory_threads::MemoryThreads;
-use super::watchdog;
+use super::releases::{Releases, Unused};
 
 /// Bytes of the first region: the chunks of one stream.
 const REGION_MIN: u64 = 8 << 20;
@@ -41,7 +40,7 @@ const PAGE: usize = 4096;
 pub(super) struct LockedMemory {
     state: Mutex<State>,
     cap: u64,
-    threads: MemoryThreads,
+    releases: Arc<Releases>,
 }
 
 #[derive(Debug, Default)]
@@ -53,19 +52,14 @@ struct State {
     bytes: u64,
     /// Bytes of regions of which nobody uses a range.
     idle: u64,
-    /// Regions that wait to be released.
-    retired: Vec<Region>,
     /// True if the context is lost: nothing is kept any more.
     is_closed: bool,
-    /// True if its driver hangs: it is not called any more, so nothing is released, either.
-    is_abandoned: bool,
 }
 
 /// Memory that was locked at once.
 #[derive(Debug)]
 struct Region {
-    /// It is released with the region.
-    _memory: Memory,
+    memory: Memory,
     address: NonNull<u8>,
     free: FreeRanges,
 }
@@ -143,13 +137,13 @@ pub(super) fn range_bytes(bytes: u64) -> usize {
 }
 
 impl LockedMemory {
-    /// Returns memory of which up to `cap` bytes stay locked when nobody uses them. What others let
-    /// go is released by `threads`.
-    pub(super) fn new(cap: u64, threads: &MemoryThreads) -> Arc<Self> {
+    /// Returns memory of which up to `cap` bytes stay locked when nobody uses them. `releases`
+    /// releases the others.
+    pub(super) fn new(cap: u64, releases: &Arc<Releases>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
             cap,
-            threads: threads.clone(),
+            releases: Arc::clone(releases),
         })
     }
 
@@ -161,6 +155,9 @@ impl LockedMemory {
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Option<Arc<LockedRange>> {
         let bytes = range_bytes(bytes);
         let mut state = self.state();
+        if state.is_closed {
+            return None;
+        }
         let mut regions = state.regions.iter_mut();
         let (number, start, offset, idle) = regions.find_map(|(number, region)| {
             let idle = region.idle_bytes();
@@ -190,7 +187,7 @@ impl LockedMemory {
     }
 
     /// Adds `memory`, which is mapped at `address`, and takes room for `bytes` bytes of data from
-    /// it. Returns `None` if it has less, or if the driver hangs.
+    /// it. Returns `None` if it has less.
     pub(super) fn add(
         self: &Arc<Self>,
         (memory, address): (Memory, NonNull<u8>),
@@ -201,16 +198,11 @@ impl LockedMemory {
         let mut free = FreeRanges::of(usize::try_from(size).ok()?);
         let offset = free.take(bytes)?;
         let region = Region {
-            _memory: memory,
+            memory,
             address,
             free,
         };
         let mut state = self.state();
-        if state.is_abandoned {
-            drop(state);
-            std::mem::forget(region);
-            return None;
-        }
         let number = state.next;
         state.next += 1;
         state.bytes += size;
@@ -238,7 +230,7 @@ impl LockedMemory {
     }
 
     /// Makes a range free. While idle regions take more than the cap, others go before its own.
-    fn give_back(self: &Arc<Self>, range: &LockedRange) {
+    fn give_back(&self, range: &LockedRange) {
         let mut state = self.state();
         let Some(region) = state.regions.get_mut(&range.region) else {
             return;
@@ -247,75 +239,33 @@ impl LockedMemory {
         let idle = region.idle_bytes();
         state.idle += idle;
         let most = if state.is_closed { 0 } else { self.cap };
-        let mut gone = Vec::new();
+        let mut released = Vec::new();
         while state.idle > most {
             let other = state.idle_but(range.region);
             match state.remove(other.unwrap_or(range.region)) {
-                Some(region) => gone.push(region),
+                Some(unused) => released.push(unused),
                 None => break,
             }
         }
-        self.retire(state, gone);
-    }
-
-    /// Releases regions, on this thread if the watchdog looks after it.
-    fn retire(self: &Arc<Self>, mut state: MutexGuard<'_, State>, released: Vec<Region>) {
-        if released.is_empty() || watchdog::looks_after_this_thread() {
-            // Released after the lock, as that takes time.
-            drop(state);
-            return;
-        }
-        state.retired.extend(released);
         drop(state);
-        let all = Arc::clone(self);
-        let is_heard = self.threads.release(Box::new(move || {
-            all.release_retired();
-        }));
-        if !is_heard {
-            log::debug!("no thread is left that releases memory");
-        }
+        self.releases.release(released);
     }
 
-    /// Releases what waits for that, on a thread that the watchdog looks after.
-    fn release_retired(&self) {
-        // Each by itself: the lock is not held meanwhile, and the others stay if this one hangs.
-        while let Some(one) = self.pop_retired() {
-            drop(one);
-        }
-    }
-
-    fn pop_retired(&self) -> Option<Region> {
-        self.state().retired.pop()
-    }
-
-    /// Releases every region that nobody uses: memory is short. To be called on threads that the
-    /// watchdog looks after.
+    /// Releases every region that nobody uses: memory is short.
     pub(super) fn clear(&self) {
+        let mut released = Vec::new();
         let mut state = self.state();
         while let Some(number) = state.idle_but(u64::MAX) {
-            let region = state.remove(number);
-            state.retired.extend(region);
+            released.extend(state.remove(number));
         }
         drop(state);
-        self.release_retired();
+        self.releases.release(released);
     }
 
     /// Keeps nothing from now on: commands of a lost context may still write to its memory.
     pub(super) fn close(&self) {
         self.state().is_closed = true;
         self.clear();
-    }
-
-    /// Lets go of all memory for good, now and from now on: the driver hangs, and may still write
-    /// to it.
-    pub(super) fn abandon(&self) {
-        let mut state = self.state();
-        (state.is_closed, state.is_abandoned) = (true, true);
-        (state.bytes, state.idle) = (0, 0);
-        let regions = std::mem::take(&mut state.regions);
-        let retired = std::mem::take(&mut state.retired);
-        drop(state);
-        std::mem::forget((regions, retired));
     }
 }
 
@@ -327,11 +277,12 @@ impl State {
         idle.map(|(other, _)| *other)
     }
 
-    fn remove(&mut self, number: u64) -> Option<Region> {
+    /// Removes a region of which nobody uses a range.
+    fn remove(&mut self, number: u64) -> Option<Unused> {
         let region = self.regions.remove(&number)?;
         self.bytes -= region.free.bytes as u64;
         self.idle -= region.idle_bytes();
-        Some(region)
+        Some((region.memory, None))
     }
 }
 

@@ -21,6 +21,7 @@
 //! * `queue`: what a job can do: memory, `transfer`, `launch`
 //! * `buffer`, `staging`: memory of the device and of the host, as elements
 //! * `memory`, `pool`: memory objects, and blocks of them that are used again
+//! * `releases`: memory that a driver is to release
 //! * `in_use`: the memory of commands that may still run
 //! * `locked`, `host_pages`: page-locked memory of the host, and the pages that it lies in
 //! * `budget`: how many bytes of a device may be in use
@@ -65,6 +66,7 @@ mod pool;
 pub(crate) mod program;
 mod queue;
 mod queue_threads;
+mod releases;
 pub mod self_test_cache;
 mod shared;
 mod staging;

@@ -15,8 +15,6 @@
 //! GPU driver may wait for all queues when memory is freed; a CPU runtime gets fresh pages by one
 //! fault each. Sizes are rounded up to one of eight classes per octave, at most an eighth too much.
 //! Blocks over [`BLOCK_BYTES_MAX`] are tables, which come and go with queries: they are released.
-//! Their last owner may be a thread of a runtime, which must not wait for a driver. Then a memory
-//! thread releases them, or whoever needs their bytes first.
 //!
 //! A command may run long after the call that enqueued it. Meanwhile another thread may drop the
 //! owner of its memory: a query is cancelled, a job is skipped. So a queue thread holds the blocks
@@ -31,8 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::budget::{Grant, Refused};
 use super::memory::Memory;
-use super::memory_threads::MemoryThreads;
-use super::watchdog;
+use super::releases::Releases;
 
 /// Bytes of the smallest block.
 const BLOCK_BYTES_MIN: u64 = 4 << 10;
@@ -45,11 +42,8 @@ const BLOCK_BYTES_MAX: u64 = 256 << 20;
 pub(super) struct Pool {
     idle: Mutex<Idle>,
     cap: u64,
-    threads: MemoryThreads,
+    releases: Arc<Releases>,
 }
-
-/// The bytes of memory that is being released, until it is, or until its driver is given up.
-type Leaving = Arc<Mutex<Option<Grant>>>;
 
 /// Memory that is not used, and its bytes of the budget.
 type Kept = (Memory, Grant);
@@ -58,14 +52,8 @@ type Kept = (Memory, Grant);
 struct Idle {
     blocks: BTreeMap<u64, Vec<Kept>>,
     bytes: u64,
-    /// Memory that waits to be released. It is not given out any more.
-    retired: Vec<Kept>,
-    /// The bytes of memory that a driver is asked to release.
-    leaving: Vec<Leaving>,
     /// True if the context is lost: nothing is kept any more.
     closed: bool,
-    /// True if its driver hangs: it is not called any more, so nothing is released, either.
-    is_abandoned: bool,
 }
 
 impl Idle {
@@ -109,24 +97,13 @@ pub(super) fn block_bytes(bytes: u64) -> u64 {
     bytes.div_ceil(step) * step
 }
 
-fn taken_out(leaving: &Leaving) -> Option<Grant> {
-    let mut grant = leaving.lock().unwrap_or_else(PoisonError::into_inner);
-    grant.take()
-}
-
-/// Lets go of memory for good, without a call of the driver.
-fn strand((memory, grant): Kept) {
-    std::mem::forget(memory);
-    grant.strand();
-}
-
 impl Pool {
-    /// Returns a pool that keeps up to `cap` bytes. What others let go is released by `threads`.
-    pub(super) fn new(cap: u64, threads: &MemoryThreads) -> Arc<Self> {
+    /// Returns a pool that keeps up to `cap` bytes. `releases` releases the others.
+    pub(super) fn new(cap: u64, releases: &Arc<Releases>) -> Arc<Self> {
         Arc::new(Self {
             idle: Mutex::default(),
             cap,
-            threads: threads.clone(),
+            releases: Arc::clone(releases),
         })
     }
 
@@ -187,15 +164,9 @@ impl Pool {
     }
 
     /// Keeps memory that is not used any more, or has it released.
-    fn give(self: &Arc<Self>, (memory, mut grant): Kept, bytes: u64) {
-        // Released after the lock, as that takes time.
+    fn give(&self, (memory, mut grant): Kept, bytes: u64) {
         let mut released = Vec::new();
         let mut idle = self.idle();
-        if idle.is_abandoned {
-            drop(idle);
-            strand((memory, grant));
-            return;
-        }
         let mut keeps = self.keeps(bytes) && !idle.closed;
         while keeps && idle.bytes + bytes > self.cap {
             // Sizes that are in use push out those that are not.
@@ -211,47 +182,14 @@ impl Pool {
         } else {
             released.push((memory, grant));
         }
-        self.retire(idle, released);
-    }
-
-    /// Releases memory, on this thread if the watchdog looks after it.
-    fn retire(self: &Arc<Self>, mut idle: MutexGuard<'_, Idle>, released: Vec<Kept>) {
-        if released.is_empty() || watchdog::looks_after_this_thread() {
-            drop(idle);
-            self.release_all(released);
-            return;
-        }
-        idle.retired.extend(released);
         drop(idle);
-        let pool = Arc::clone(self);
-        let is_heard = self.threads.release(Box::new(move || {
-            pool.release_retired();
-        }));
-        if !is_heard {
-            log::debug!("no thread is left that releases memory");
-        }
-    }
-
-    /// Releases what waits for that, on a thread that the watchdog looks after. Returns whether
-    /// there was any.
-    fn release_retired(&self) -> bool {
-        let mut any = false;
-        // Each by itself: the lock is not held meanwhile, and the others stay if this one hangs.
-        while let Some(one) = self.pop_retired() {
-            self.release_all(vec![one]);
-            any = true;
-        }
-        any
-    }
-
-    fn pop_retired(&self) -> Option<Kept> {
-        self.idle().retired.pop()
+        self.let_go(released);
     }
 
     /// Releases what is idle: at least `bytes`, or all there is. Returns whether there was any. To
     /// be called on threads that the watchdog looks after.
     pub(super) fn release(&self, bytes: u64) -> bool {
-        let any = self.release_retired();
+        let any = self.releases.release_waiting();
         let mut released = Vec::new();
         let mut idle = self.idle();
         let least = idle.bytes.saturating_sub(bytes);
@@ -263,46 +201,19 @@ impl Pool {
         }
         drop(idle);
         let any = any || !released.is_empty();
-        self.release_all(released);
+        self.let_go(released);
         any
     }
 
-    /// Releases memory. Its bytes of the budget are free after it is.
-    fn release_all(&self, all: Vec<Kept>) {
-        let all = all.into_iter();
-        let all: Vec<(Memory, Leaving)> = all
-            .map(|(memory, grant)| (memory, Arc::new(Mutex::new(Some(grant)))))
-            .collect();
-        let leaving = all.iter().map(|(_, grant)| Arc::clone(grant));
-        self.idle().leaving.extend(leaving);
-        for (memory, grant) in all {
-            drop(memory);
-            let mut idle = self.idle();
-            idle.leaving.retain(|other| !Arc::ptr_eq(other, &grant));
-            drop(idle);
-            drop(taken_out(&grant));
-        }
+    fn let_go(&self, released: Vec<Kept>) {
+        let released = released.into_iter();
+        let unused = released.map(|(memory, grant)| (memory, Some(grant)));
+        self.releases.release(unused.collect());
     }
 
     /// Releases every idle block: memory is short.
     pub(super) fn clear(&self) {
         self.release(u64::MAX);
-    }
-
-    /// Lets go of all memory for good, now and from now on: the driver hangs, and may still write
-    /// to it. Its bytes of the budget stay taken.
-    pub(super) fn abandon(&self) {
-        let mut idle = self.idle();
-        (idle.closed, idle.is_abandoned, idle.bytes) = (true, true, 0);
-        let blocks = std::mem::take(&mut idle.blocks);
-        let retired = std::mem::take(&mut idle.retired);
-        let leaving = std::mem::take(&mut idle.leaving);
-        drop(idle);
-        // One of them may be what hangs.
-        let grants = leaving.iter().filter_map(taken_out);
-        grants.for_each(Grant::strand);
-        let blocks = blocks.into_values().flatten();
-        blocks.chain(retired).for_each(strand);
     }
 
     /// Keeps nothing from now on: commands of a lost context may still write to its memory.
