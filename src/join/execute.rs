@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The side that is read first is opened at once, unless a filter of another join reaches it. Then
-//! it is opened when the stream is polled, as that filter is complete by then. The other side waits
-//! for this join's own filter, if one of its scans holds it. So do both sides while it is not known
-//! which one is first.
+//! it is opened when the stream is polled, as that filter is complete by then. Meanwhile its scan is
+//! read ahead ([`prefetch`](crate::scan::prefetch)). The other side waits for this join's own
+//! filter, if one of its scans holds it. So do both sides while it is not known which one is first.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::error::Error;
 
 use super::decision::HostReason;
 use super::exec::HortonJoinExec;
-use super::execution::{Again, Run, lock};
+use super::execution::{Again, Begun, Run, lock};
 use super::memory;
 use super::open_inputs::{OpeningBuild, open, open_builds};
 use super::opened::{OpenedJoin, SharedJoin};
@@ -42,7 +42,9 @@ use super::spill::spilled::Spilled;
 use crate::join::concat::size::ARRAYS_MAX;
 use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumulator};
 use crate::join::dynamic_filter::publisher::FilterPublisher;
-use crate::join::dynamic_filter::targets::FilterTargets;
+use crate::join::dynamic_filter::targets::{
+    FilterTargets, filter_node, rows_scanned, rows_scanned_in_memory,
+};
 use crate::join::input::buffered::BufferedInput;
 use crate::join::input::choose_build_side::{Chosen, FirstRead, Input, IsEmpty, choose_build_side};
 use crate::join::input::coalesce::coalesce;
@@ -52,6 +54,7 @@ use crate::join::side::Side;
 use crate::join::sides::{ReadOrder, Sides, rows_below};
 use crate::join::steps::is_small_step;
 use crate::join::stream::JoinStream;
+use crate::scan::prefetch::PrefetchGuard;
 
 /// Returns `batch` under the join's own `schema`: that of a swapped join can have other metadata.
 fn with_schema(schema: &SchemaRef, batch: RecordBatch) -> Result<RecordBatch> {
@@ -229,10 +232,13 @@ impl<'a> Execution<'a> {
     fn open_build(self) -> Result<OpeningBuild> {
         let targets = self.targets()?;
         let ReadOrder::Known(first) = self.join.read_order()? else {
-            return Ok(OpeningBuild::Waits);
+            return Ok(OpeningBuild::Waits(None));
         };
-        if self.join.is_partitioned() || targets.side(first).is_pruned {
-            return Ok(OpeningBuild::Waits);
+        if self.join.is_partitioned() {
+            return Ok(OpeningBuild::Waits(None));
+        }
+        if targets.side(first).is_pruned {
+            return Ok(OpeningBuild::Waits(self.prefetch(first)));
         }
         let begun = self.join.runs.begin(&self.join.made_filters())?;
         // A join above may have begun it, to read ahead.
@@ -262,6 +268,17 @@ impl<'a> Execution<'a> {
         })
     }
 
+    /// Begins to read the scan of `side` ahead, if it is not in memory and has no more rows than a
+    /// first read. Returns what ends that.
+    fn prefetch(self, side: Side) -> Option<PrefetchGuard> {
+        let input = self.join.input(side);
+        let most = self.join.config.knobs.sample_rows;
+        let is_small = rows_scanned(input)? <= most;
+        let is_in_memory = rows_scanned_in_memory(input).is_some();
+        let scan = filter_node(input).filter(|_| is_small && !is_in_memory)?;
+        scan.prefetch(most, self.context)
+    }
+
     /// Returns where filters go, found out once.
     fn targets(self) -> Result<&'a FilterTargets> {
         if let Some(targets) = self.join.targets.get() {
@@ -286,13 +303,13 @@ impl<'a> Execution<'a> {
     fn open_below(self, run: &Run) -> Result<()> {
         let open = |join: &HortonJoinExec| Execution::new(join, self.context).open_build();
         run.open_below(|| {
-            let mut held = Vec::new();
+            let mut begun = Begun::default();
             for side in Side::BOTH {
                 if self.is_opened_late(side)? {
-                    open_builds(self.join.input(side), &open, &mut held)?;
+                    open_builds(self.join.input(side), &open, &mut begun)?;
                 }
             }
-            Ok(held)
+            Ok(begun)
         })
     }
 

@@ -54,6 +54,7 @@ use crate::join::input::choose_build_side::{Input, IsEmpty};
 use crate::join::opened::{OpenedJoin, SharedJoin};
 use crate::join::prepare::EarlierBuild;
 use crate::join::side::Side;
+use crate::scan::prefetch::PrefetchGuard;
 
 /// The executions of a join.
 #[derive(Debug, Default)]
@@ -79,12 +80,21 @@ pub struct Run {
     /// The accumulators of the filters that are published if the left side is built, and if the
     /// right one is.
     accumulators: [Mutex<Option<Arc<FilterAccumulator>>>; 2],
-    /// The executions of joins below whose build sides this one had opened.
-    below: Mutex<Option<Vec<Held>>>,
+    /// What this one began below.
+    below: Mutex<Option<Begun>>,
     /// The publishers of rounds that build again.
     rebuilds: Publishers,
     /// Reads of the left and of the right input that have begun.
     reads: [Mutex<Option<BegunRead>>; 2],
+}
+
+/// What an execution begins below its join.
+#[derive(Debug, Default)]
+pub struct Begun {
+    /// The executions of joins whose build sides it had opened.
+    pub runs: Vec<Held>,
+    /// Scans that it has read ahead.
+    pub scans: Vec<PrefetchGuard>,
 }
 
 /// A read of an input that has begun.
@@ -459,7 +469,7 @@ impl Run {
     ///
     /// # Errors
     /// The errors of `open`.
-    pub fn open_below(&self, open: impl FnOnce() -> Result<Vec<Held>>) -> Result<()> {
+    pub fn open_below(&self, open: impl FnOnce() -> Result<Begun>) -> Result<()> {
         let mut below = lock(&self.below);
         if below.is_none() {
             *below = Some(open()?);
@@ -469,7 +479,8 @@ impl Run {
 
     /// Holds the execution of a join below.
     pub fn hold(&self, below: Held) {
-        lock(&self.below).get_or_insert_default().push(below);
+        let mut begun = lock(&self.below);
+        begun.get_or_insert_default().runs.push(below);
     }
 
     /// Returns whether the join has begun to open its inputs.

@@ -23,9 +23,10 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
 
 use crate::plan_nodes::executes_inputs;
+use crate::scan::prefetch::PrefetchGuard;
 
 use super::exec::HortonJoinExec;
-use super::execution::Held;
+use super::execution::{Begun, Held};
 use super::stream::with_stack;
 
 /// Returns the rows of partition `partition` of `plan`, opened when they are first polled if
@@ -51,8 +52,8 @@ pub fn open(
 
 /// The state of a join's build side once its early opening was tried.
 pub enum OpeningBuild {
-    /// It is opened with the join.
-    Waits,
+    /// It is opened with the join. Its scan may be read ahead.
+    Waits(Option<PrefetchGuard>),
     /// It was opened, for this execution.
     Opened(Held),
     /// The join has an execution already, begun for a join further above.
@@ -60,29 +61,32 @@ pub enum OpeningBuild {
 }
 
 /// Has `open` open the build sides of joins in `plan`, which is opened late, as far as no filter
-/// reaches them. Adds the joins' executions to `held`. These end with the caller's.
+/// reaches them. Scans that one reaches may be read ahead. Adds what has begun to `begun`. It ends
+/// with the caller's execution.
 ///
 /// # Errors
 /// Those of `open`.
 pub fn open_builds(
     plan: &Arc<dyn ExecutionPlan>,
     open: &dyn Fn(&HortonJoinExec) -> Result<OpeningBuild>,
-    held: &mut Vec<Held>,
+    begun: &mut Begun,
 ) -> Result<()> {
     let join = HortonJoinExec::downcast(plan.as_ref());
     let build = match join {
         Some(join) => with_stack(|| open(join))?,
-        None => OpeningBuild::Waits,
+        None => OpeningBuild::Waits(None),
     };
     match build {
-        OpeningBuild::Waits if join.is_some() || executes_inputs(plan.as_ref()) => {
-            let mut children = plan.children().into_iter();
-            children.try_for_each(|child| open_builds(child, open, held))
-        }
+        OpeningBuild::Waits(scan) => begun.scans.extend(scan),
         OpeningBuild::Opened(run) => {
-            held.push(run);
-            Ok(())
+            begun.runs.push(run);
+            return Ok(());
         }
-        OpeningBuild::Waits | OpeningBuild::AlreadyOpen => Ok(()),
+        OpeningBuild::AlreadyOpen => return Ok(()),
     }
+    if join.is_none() && !executes_inputs(plan.as_ref()) {
+        return Ok(());
+    }
+    let mut children = plan.children().into_iter();
+    children.try_for_each(|child| open_builds(child, open, begun))
 }

@@ -154,6 +154,15 @@ impl MembershipFilter {
         }
     }
 
+    /// Returns the number of values from the smallest key to the largest, or some more; `None` if
+    /// keys are hashed.
+    pub fn range(&self) -> Option<usize> {
+        match self.kind {
+            Kind::Bitmap(_) => Some(64 * self.words.len()),
+            Kind::Bloom => None,
+        }
+    }
+
     /// Inserts the keys of some rows, given by their columns.
     fn insert(&self, keys: &[ArrayRef]) -> Result<()> {
         let set = |word: usize, bits: u64| {
@@ -302,6 +311,8 @@ pub struct InFilterExpr {
     about: FilterInfo,
     /// True if a key with a NULL passes.
     nulls_pass: bool,
+    /// True if a join looks the same keys up next, as fast as they are tested here.
+    is_repeated: bool,
 }
 
 impl InFilterExpr {
@@ -313,7 +324,23 @@ impl InFilterExpr {
             about: set.about(),
             slot: FilterHandle::new(set),
             nulls_pass,
+            is_repeated: false,
         }
+    }
+
+    /// Returns the expression as one whose keys a join looks up next if `is_repeated`, as fast as
+    /// they are tested here.
+    #[must_use]
+    pub fn repeated(self, is_repeated: bool) -> Self {
+        Self {
+            is_repeated,
+            ..self
+        }
+    }
+
+    /// Returns whether a join looks the same keys up next, as fast as they are tested here.
+    pub fn is_repeated(&self) -> bool {
+        self.is_repeated
     }
 
     /// Returns where the set is.
@@ -369,6 +396,7 @@ impl PhysicalExpr for InFilterExpr {
             slot: Arc::clone(&self.slot),
             about: self.about.clone(),
             nulls_pass: self.nulls_pass,
+            is_repeated: self.is_repeated,
         }))
     }
 

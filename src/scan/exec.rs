@@ -32,6 +32,7 @@ use crate::output_batches::OutputBatches;
 use crate::scan::one_child::with_properties_of;
 
 use super::filter_stream::{FilterStream, ScanMetrics};
+use super::prefetch::{Prefetch, PrefetchGuard};
 
 /// A scan without the rows that its dynamic filters exclude.
 #[derive(Debug)]
@@ -41,6 +42,7 @@ pub struct DynamicFilterExec {
     /// The comparisons of a filter node above, which tests by them once more.
     predicate: Option<Arc<dyn PhysicalExpr>>,
     metrics: ExecutionPlanMetricsSet,
+    prefetch: Arc<Prefetch>,
 }
 
 impl DynamicFilterExec {
@@ -51,6 +53,7 @@ impl DynamicFilterExec {
             filters: Vec::new(),
             predicate: None,
             metrics: ExecutionPlanMetricsSet::new(),
+            prefetch: Arc::default(),
         }
     }
 
@@ -88,6 +91,13 @@ impl DynamicFilterExec {
             predicate: Some(predicate),
             ..self.over(Arc::clone(&self.input))
         }
+    }
+
+    /// Begins to read `rows` rows of each partition before the filters are there, under `context`.
+    /// Returns what ends that; `None` if it does not begin.
+    pub fn prefetch(&self, rows: usize, context: &Arc<TaskContext>) -> Option<PrefetchGuard> {
+        self.prefetch
+            .begin(&self.input, rows, context, &self.metrics)
     }
 
     /// Returns the node with only those filters whose identities are among `ids`.
@@ -146,7 +156,10 @@ impl ExecutionPlan for DynamicFilterExec {
         let rows = context.session_config().batch_size();
         let schema = self.schema();
         let metrics = ScanMetrics::new(&self.metrics, partition);
-        let input = self.input.execute(partition, context)?;
+        let input = match self.prefetch.take(partition) {
+            Some(read) => read,
+            None => self.input.execute(partition, context)?,
+        };
         let output = OutputBatches::new(Arc::clone(&schema), rows);
         let filtering = FilterStream::new(input, &self.filters, output, metrics)
             .with_predicate(self.predicate.as_ref());

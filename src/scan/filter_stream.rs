@@ -14,6 +14,10 @@
 //! Masks of several filters are combined, and rows are copied once. Where few are left, later
 //! filters see just those, and are not judged by them.
 //!
+//! A filter whose join comes next, and looks keys up as fast as the filter tests them, spares only
+//! the lookups and costs a copy. So it pauses unless few rows are left, or another filter has rows
+//! copied anyway.
+//!
 //! The [comparisons](super::comparisons) of a filter node above are one more filter, which is tried
 //! first, and only together with another one.
 //!
@@ -46,7 +50,8 @@ const WAIT_BATCHES_MAX: usize = 128;
 /// Rows of ten that a filter may let through: copying more costs what it saves.
 const PASSING_TENTHS_MAX: usize = 7;
 
-/// Survivors among which a later filter is tested alone: one row of so many.
+/// Survivors among which a later filter is tested alone, and which are few for a filter that the
+/// next join repeats: one row of so many.
 const SPARSE_FACTOR: usize = 8;
 
 /// Metrics of one partition.
@@ -161,14 +166,26 @@ impl Filter {
         }
     }
 
+    /// Returns whether the next node tests rows by the same keys, as fast.
+    fn is_repeated(&self) -> bool {
+        let test = self.test.as_ref();
+        test.and_then(|test| test.downcast_ref::<InFilterExpr>())
+            .is_some_and(InFilterExpr::is_repeated)
+    }
+
     /// Judges by a batch of `rows` rows, of which `passes` pass. Returns whether the filter pauses.
-    fn judge(&mut self, passes: usize, rows: usize) -> bool {
+    /// It is the only one that is tested if it `is_alone`.
+    fn judge(&mut self, passes: usize, rows: usize, is_alone: bool) -> bool {
         self.share = passes as f64 / rows.max(1) as f64;
         let last_pause = match self.state {
             State::Active { last_pause } => last_pause,
             State::Paused { batches, .. } => batches,
         };
-        let pauses = passes * 10 > rows * PASSING_TENTHS_MAX;
+        let pauses = if is_alone && self.is_repeated() {
+            passes * SPARSE_FACTOR > rows
+        } else {
+            passes * 10 > rows * PASSING_TENTHS_MAX
+        };
         self.state = if pauses {
             let batches = (2 * last_pause).clamp(1, PAUSE_BATCHES_MAX);
             let left = batches;
@@ -314,8 +331,10 @@ impl FilterStream {
         for filter in &mut self.filters {
             filter.refresh()?;
         }
+        let tried = self.filters.iter().filter(|f| f.is_dynamic_and_tried());
+        let tried = tried.count();
         // A filter node above tests by the predicate anyway.
-        let tests_predicate = self.filters.iter().any(Filter::is_dynamic_and_tried);
+        let tests_predicate = tried > 0;
         self.filters.sort_by(|a, b| a.share.total_cmp(&b.share));
         let rows = batch.num_rows();
         let mut mask: Option<BooleanArray> = None;
@@ -327,7 +346,7 @@ impl FilterStream {
             let Some(passes) = filter.test(&batch)? else {
                 continue;
             };
-            if batch.num_rows() == rows && filter.judge(passes.true_count(), rows) {
+            if batch.num_rows() == rows && filter.judge(passes.true_count(), rows, tried == 1) {
                 self.metrics.pauses.add(1);
                 // Not worth a copy of the rows, unless they are copied anyway.
                 if mask.is_none() {

@@ -32,5 +32,6 @@ pub mod filter_stream;
 pub mod infallible;
 pub mod infallible_plan;
 mod one_child;
+pub mod prefetch;
 pub mod pushdown_guard;
 pub mod short_circuit;

@@ -314,7 +314,10 @@ impl FilterAccumulator {
         } else {
             None
         };
-        let set = set.map(|set| Arc::new(InFilterExpr::new(vec![key], set, nulls_pass)));
+        let set = set.map(|set| {
+            let is_repeated = self.is_repeated(&set, build_keys);
+            Arc::new(InFilterExpr::new(vec![key], set, nulls_pass).repeated(is_repeated))
+        });
         Ok(Predicate {
             pruning,
             has_list,
@@ -360,6 +363,17 @@ impl FilterAccumulator {
     fn makes_set(&self, filter: &KeyFilter, build_keys: &BuildKeys) -> bool {
         let is_worth = self.most_rows.is_none_or(|most| build_keys.rows <= most);
         filter.is_evaluated && is_worth
+    }
+
+    /// Returns whether the join looks up the keys of a scan next, by their values: it has an array of
+    /// all values of the range (`perfect_hash_join_*`) if it is on the host.
+    fn is_repeated(&self, set: &MembershipFilter, build_keys: &BuildKeys) -> bool {
+        let options = &self.context.session_config().options().execution;
+        let small = options.perfect_hash_join_small_build_threshold;
+        let density = options.perfect_hash_join_min_key_density;
+        let is_dense = |range: usize| build_keys.rows as f64 > density * range as f64;
+        let has_array = |range: usize| range <= small || is_dense(range);
+        self.is_next_to_scan && self.join.on().len() == 1 && set.range().is_some_and(has_array)
     }
 
     /// Returns how many parts of the keys are worked on at once.

@@ -25,6 +25,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::plan_nodes::{is_row_filter, passes_rows};
 use crate::scan::cached_statistics::rows_in_memory;
+use crate::scan::exec::DynamicFilterExec;
 
 use crate::join::side::Side;
 
@@ -214,6 +215,15 @@ pub fn rows_scanned(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
 /// Returns the rows of the one table in memory below `plan`, on the same condition.
 pub fn rows_scanned_in_memory(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     rows_in_memory(only_leaf(plan)?.as_ref())
+}
+
+/// Returns the filter node over the one scan below `plan`, on the same condition.
+pub fn filter_node(plan: &Arc<dyn ExecutionPlan>) -> Option<&DynamicFilterExec> {
+    let node = plan.downcast_ref::<DynamicFilterExec>();
+    match plan.children().as_slice() {
+        [child] if node.is_none() && is_row_filter(plan.as_ref()) => filter_node(child),
+        _ => node,
+    }
 }
 
 /// Returns the one leaf below `plan`, if each of its rows comes through once or not at all.

@@ -10,6 +10,7 @@ mod again;
 mod data;
 mod early;
 mod names;
+mod prefetch;
 mod queries;
 mod scans;
 mod spilled;

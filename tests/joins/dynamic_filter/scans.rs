@@ -16,6 +16,7 @@ use futures::{StreamExt, TryStreamExt};
 use horton_join::HortonJoinExec;
 use horton_join::Side;
 use horton_test_support::internals::DynamicFilterExec;
+use horton_test_support::plans::nodes;
 
 use super::data::*;
 
@@ -278,4 +279,34 @@ async fn a_second_installation_changes_nothing() {
     assert_eq!(lines(plan(&again, query).await.unwrap()), once);
     // One above each scan.
     assert_eq!(once.matches("DynamicFilterExec").count(), 2, "{once}");
+}
+
+/// Rows that leave the scan of `big`, of its 6000.
+async fn left_of_big(tables: &Tables, query: &str) -> usize {
+    let expected = run(&tables.stock(Place::Memory).await, query).await.rows;
+    let on_host = [("horton.enabled", "auto")];
+    let session = tables.horton(Place::Memory, &on_host).await;
+    let found = run(&session, query).await;
+    assert_eq!(found.rows, expected, "{query}");
+    let scans = nodes::<DynamicFilterExec>(&found.plan);
+    let mut scans = scans.iter().map(scanned);
+    let (_, left) = scans.find(|(read, _)| *read == 6000).unwrap();
+    left
+}
+
+/// DataFusion's join looks dense integers up in an array.
+#[tokio::test]
+async fn a_filter_that_its_join_repeats_as_fast_must_leave_few_rows() {
+    let tables = Tables::new().await;
+    let few = "SELECT b.v, o.s FROM (SELECT * FROM other WHERE v < 80) o JOIN big b ON o.v = b.k";
+    assert!(left_of_big(&tables, few).await < 600);
+    let many = few.replace("v < 80", "v < 380");
+    assert_eq!(left_of_big(&tables, &many).await, 6000);
+    // Its join hashes such keys.
+    let hashed = "SELECT b.v, o.s FROM (SELECT DISTINCT w, s FROM wide WHERE k < 380) o \
+                  JOIN big b ON o.w = b.w";
+    assert!(left_of_big(&tables, hashed).await < 2000);
+    // Another filter has rows copied anyway.
+    let two = format!("SELECT x.v FROM small s JOIN ({many}) x ON s.v = x.v");
+    assert!(left_of_big(&tables, &two).await < 600);
 }
