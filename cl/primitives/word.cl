@@ -4,7 +4,7 @@
 //   value <= MAX_VALUE   an item             DELETED << 32 | key   deleted, the key stays
 //   EMPTY_WORD           never used          TOMBSTONE             deleted, nobody's
 //
-// What a word is, its value half says: all keys can be stored.
+// The value half encodes the state of the slot, so that all keys can be stored.
 #ifndef MISS
 #error "MISS: what a search answers for an absent key"
 #endif

@@ -103,8 +103,9 @@ struct Above {
 impl fmt::Debug for HortonJoinExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Serialisers show it with their refusal.
-        let note = "A plan for other processes has no joins of horton_join::install: leave that \
-                    call out here, and call horton_join::on_device where the plan runs.";
+        let note = "HortonJoinExec cannot be sent to other processes. Do not call \
+                    horton_join::install where queries are planned; call horton_join::on_device \
+                    where plans run.";
         f.debug_struct("HortonJoinExec")
             .field("note", &note)
             .field("stock", &self.stock)

@@ -189,7 +189,7 @@ impl BufferState {
             && self.memory.size() + more > FALLBACK_BYTES
             && !leaves_half(&yielding_memory.pool, more)
         {
-            let text = "half of the memory pool is left to others";
+            let text = "this side may use at most half of the memory pool";
             return Err(Error::DataFusion(resources_datafusion_err!("{text}")));
         }
         self.memory.try_grow(more)?;

@@ -525,7 +525,7 @@ pub(super) fn flush(commands: &CommandQueue) -> Called<()> {
 /// Checks that a command which is done has not failed. `what` is the command.
 pub(super) fn event_status(event: &Event, what: &'static str) -> Called<()> {
     let status = match current_status(event, what)? {
-        // Some drivers are late to say that a command has ended. That it failed, the status says.
+        // Some drivers report completion late. A failure shows in the status.
         1.. => {
             let waited = at(CallSite::Wait, what, || cl::wait_for_event(event));
             match current_status(event, what)? {

@@ -8,7 +8,7 @@
 //!
 //! Operations of a batch have no order among themselves: the answers are those of *some* order.
 //! An operation on a key whose other operations must come first belongs into a later batch (the
-//! queue is in-order). Which kinds a table knows, it says itself.
+//! queue is in-order). Each table lists the operations that it supports.
 
 use crate::device::Buffer;
 use crate::error::{Error, Result};

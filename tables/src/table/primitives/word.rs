@@ -9,12 +9,13 @@
 //!  [  all ones   |  all ones  ]     EMPTY_WORD: never used
 //! ```
 //!
-//! `cl/primitives/word.cl` has two kernels besides, for what the host side asks of values: which
-//! are no [`MISS`], and how many cannot be stored.
+//! `cl/primitives/word.cl` has two more kernels, by which the host side checks values: one finds
+//! those that are no [`MISS`], the other one counts those that cannot be stored.
 //!
 //! One compare-and-swap publishes key and value together, so that nobody sees one without the
 //! other. The sources reserve a key for "empty" (and another for "deleted"); two *values* are
-//! reserved here instead, so that all 2^32 keys can be stored: what a word is, its value half says.
+//! reserved here instead, so that all 2^32 keys can be stored. The value half encodes the state of the
+//! slot.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
