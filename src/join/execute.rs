@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The side that is read first is opened at once, unless a filter of another join reaches it. Then
-//! it is opened when the stream is polled, as that filter is complete by then. Meanwhile its scan is
-//! read ahead ([`prefetch`](crate::scan::prefetch)). The other side waits for this join's own
+//! it is opened when the stream is polled, as that filter is complete by then. Meanwhile its scan
+//! is read ahead ([`prefetch`](crate::scan::prefetch)). The other side waits for this join's own
 //! filter, if one of its scans holds it. So do both sides while it is not known which one is first.
 
 use std::sync::Arc;

@@ -10,8 +10,8 @@
 //!
 //! A filter that leaves no row of one table leaves no row of an inner join, whatever the other
 //! tables have. A scan that is read first would be read for nothing. What is read ahead is no row
-//! more than K needs anyway. The tables together have fewer rows than the scan. So finding out costs no
-//! more than a wrong guess (ski rental, Karlin et al., 1988).
+//! more than K needs anyway. The tables together have fewer rows than the scan. So finding out
+//! costs no more than a wrong guess (ski rental, Karlin et al., 1988).
 //!
 //! A join that has begun to read is left alone, and so is all below it: nodes there cannot be
 //! executed again. The read that it has begun is waited for, be it of a scan or of a smaller tree.

@@ -9,8 +9,8 @@
 //!
 //! Dynamic filters go below the filter node, where they leave out rows before it copies any. But a
 //! comparison costs a nanosecond per row, and the lookup of a key several. If the comparison leaves
-//! few rows, the keys of the others are looked up for nothing. So the scan tests both, in the order of
-//! what they leave, and copies rows once. The filter node stays, and tests the survivors again:
+//! few rows, the keys of the others are looked up for nothing. So the scan tests both, in the order
+//! of what they leave, and copies rows once. The filter node stays, and tests the survivors again:
 //! plans are read by other code, which looks for it.
 //!
 //! A comparison never fails and draws no random number. But another conjunct may fail, and AND

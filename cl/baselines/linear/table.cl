@@ -255,7 +255,7 @@ LINEAR_KERNEL remove_keys(__global ulong *table, __global const uint *keys,
   report(counters, &tally, sums);
 }
 
-// Those operations whose kind is in the set `allowed`, side by side; the others do nothing.
+// Runs the operations whose kind is in the set `allowed`, in parallel. The others do nothing.
 LINEAR_KERNEL apply_batch(__global ulong *table, __global const uint *kinds,
                           __global const uint *keys, __global const uint *values,
                           __global uint *answers, __global uint *counters, uint allowed,
@@ -304,7 +304,7 @@ LINEAR_KERNEL mark_passed(__global const ulong *table, __global uint *passed, ui
   }
 }
 
-// Empties the deleted slots that are not marked: no key moves.
+// Empties the deleted slots that are not marked. No key moves.
 LINEAR_KERNEL sweep(__global ulong *table, __global const uint *passed, uint per_item, uint n,
                     uint mask, uint seed) {
   OWN_ELEMENTS(n)

@@ -85,7 +85,7 @@ __global entry_t *slab_at(const Lists *lists, uint address, uint key) {
   return lists->base + (size_t)primary_bucket(key, lists->seed, lists->buckets) * WORDS;
 }
 
-// This lane's entries of a slab; `changing` if others are at work on it.
+// This lane's entries of a slab. Set `changing` if other work-items may change the slab.
 void read_lane(__global entry_t *slab, const Lanes *lanes, bool changing, entry_t *seen) {
   __global entry_t *own = slab + lanes->lane * PER_LANE;
   for (uint i = 0; i < PER_LANE; ++i) seen[i] = changing ? peek_entry(own + i) : own[i];

@@ -365,8 +365,8 @@ impl FilterAccumulator {
         filter.is_evaluated && is_worth
     }
 
-    /// Returns whether the join looks up the keys of a scan next, by their values: it has an array of
-    /// all values of the range (`perfect_hash_join_*`) if it is on the host.
+    /// Returns whether the join looks up the keys of a scan next, by their values: it has an array
+    /// of all values of the range (`perfect_hash_join_*`) if it is on the host.
     fn is_repeated(&self, set: &MembershipFilter, build_keys: &BuildKeys) -> bool {
         let options = &self.context.session_config().options().execution;
         let small = options.perfect_hash_join_small_build_threshold;

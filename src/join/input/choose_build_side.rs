@@ -14,8 +14,8 @@
 //! other side is not opened before their keys filter its scans. Which side is first:
 //! [`sides`](crate::join::sides).
 //!
-//! To read the second side is a guess. So that side must not take memory that the planned build side
-//! needs: it yields memory ([`buffered`](super::buffered)). The states of a side:
+//! To read the second side is a guess. So that side must not take memory that the planned build
+//! side needs: it yields memory ([`buffered`](super::buffered)). The states of a side:
 //!
 //! ```text
 //!  Reading ── yields memory, and refused ─▶ Paused ── the other is ProbeOnly ─▶ Reading

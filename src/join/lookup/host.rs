@@ -228,7 +228,7 @@ impl HostMatches {
         }
     }
 
-    /// Returns every matched build row, those of equal keys again.
+    /// Returns every matched build row. Those of equal keys come once for each probe key.
     pub fn build_rows(&self) -> impl Iterator<Item = BuildRow> + use<'_> {
         self.entries
             .iter()

@@ -1,4 +1,4 @@
-//! The input of one probe partition: its stream, and what was taken and put back.
+//! The input of one probe partition: its stream, and batches that were taken and put back.
 //!
 //! ```text
 //!  put back ─┬─▶ the next batch

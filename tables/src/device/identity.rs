@@ -10,7 +10,7 @@
 //! itself. The place on the bus is the same whoever says it, so it counts before the UUID. For that
 //! a driver may have a rule of its own.
 
-/// What tells devices apart, as far as a driver says it.
+/// The facts that tell devices apart. A driver may lack some.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Identity {
     pci: Option<PciPlace>,

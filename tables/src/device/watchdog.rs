@@ -1,4 +1,4 @@
-//! Deadlines of a device's jobs: what becomes of a driver that does not answer.
+//! Deadlines of a device's jobs, and what happens to a driver that misses one.
 //!
 //! ```text
 //!  thread         Idle ── begins a job ──▶ Busy ── ends it ──▶ Idle

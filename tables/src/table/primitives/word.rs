@@ -14,8 +14,8 @@
 //!
 //! One compare-and-swap publishes key and value together, so that nobody sees one without the
 //! other. The sources reserve a key for "empty" (and another for "deleted"); two *values* are
-//! reserved here instead, so that all 2^32 keys can be stored. The value half encodes the state of the
-//! slot.
+//! reserved here instead, so that all 2^32 keys can be stored. The value half encodes the state of
+//! the slot.
 
 use crate::device::program::ProgramText;
 use crate::device::{Arg, Buffer, Queue};
