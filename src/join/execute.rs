@@ -32,7 +32,7 @@ use crate::error::Error;
 use super::decision::HostReason;
 use super::exec::HortonJoinExec;
 use super::execution::{Again, Begun, Run, lock};
-use super::memory;
+use super::memory::{self, ROW_BYTES};
 use super::open_inputs::{OpeningBuild, open, open_builds};
 use super::opened::{OpenedJoin, SharedJoin};
 use super::prepare::host_join::{HostPartitioning, Reopen};
@@ -42,9 +42,7 @@ use super::spill::spilled::Spilled;
 use crate::join::concat::size::ARRAYS_MAX;
 use crate::join::dynamic_filter::accumulator::{BuildReport, Driver, FilterAccumulator};
 use crate::join::dynamic_filter::publisher::FilterPublisher;
-use crate::join::dynamic_filter::targets::{
-    FilterTargets, filter_node, rows_scanned, rows_scanned_in_memory,
-};
+use crate::join::dynamic_filter::targets::{FilterTargets, filter_node, rows_scanned};
 use crate::join::input::buffered::BufferedInput;
 use crate::join::input::choose_build_side::{Chosen, FirstRead, Input, IsEmpty, choose_build_side};
 use crate::join::input::coalesce::coalesce;
@@ -238,7 +236,10 @@ impl<'a> Execution<'a> {
             return Ok(OpeningBuild::Waits(None));
         }
         if targets.side(first).is_pruned {
-            return Ok(OpeningBuild::Waits(self.prefetch(first)));
+            // A join that has begun opened the scan itself.
+            let scan = || self.prefetch(first);
+            let scan = (!self.join.runs.has_begun()).then(scan).flatten();
+            return Ok(OpeningBuild::Waits(scan));
         }
         let begun = self.join.runs.begin(&self.join.made_filters())?;
         // A join above may have begun it, to read ahead.
@@ -268,15 +269,15 @@ impl<'a> Execution<'a> {
         })
     }
 
-    /// Begins to read the scan of `side` ahead, if it is not in memory and has no more rows than a
-    /// first read. Returns what ends that.
+    /// Begins to read the scan of `side` ahead, if it has no more rows than a first read. Returns a
+    /// hold on that.
     fn prefetch(self, side: Side) -> Option<PrefetchGuard> {
         let input = self.join.input(side);
         let most = self.join.config.knobs.sample_rows;
+        let scan = filter_node(input)?;
         let is_small = rows_scanned(input)? <= most;
-        let is_in_memory = rows_scanned_in_memory(input).is_some();
-        let scan = filter_node(input).filter(|_| is_small && !is_in_memory)?;
-        scan.prefetch(most, self.context)
+        let most = (most, most.saturating_mul(ROW_BYTES));
+        is_small.then(|| scan.prefetch(most, self.context))?
     }
 
     /// Returns where filters go, found out once.
@@ -406,6 +407,7 @@ impl<'a> Execution<'a> {
         }
         let late = self.is_opened_late(side)?;
         let input = self.input(side, partition, late)?;
+        run.hold_scan(filter_node(self.join.input(side)).and_then(|scan| scan.hold_prefetch()));
         // In a recursive query, reading a small table takes less time than beginning a task for it.
         let waits = self.join.read_order()? != ReadOrder::Known(side)
             || is_small_step(&self.join.stock)

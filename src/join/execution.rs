@@ -82,6 +82,8 @@ pub struct Run {
     accumulators: [Mutex<Option<Arc<FilterAccumulator>>>; 2],
     /// What this one began below.
     below: Mutex<Option<Begun>>,
+    /// Scans that others read ahead for this one.
+    scans: Mutex<Vec<PrefetchGuard>>,
     /// The publishers of rounds that build again.
     rebuilds: Publishers,
     /// Reads of the left and of the right input that have begun.
@@ -375,6 +377,7 @@ impl Runs {
             rounds: Mutex::default(),
             accumulators: Default::default(),
             below: Mutex::default(),
+            scans: Mutex::default(),
             rebuilds: Arc::default(),
             reads: Default::default(),
         }))
@@ -481,6 +484,11 @@ impl Run {
     pub fn hold(&self, below: Held) {
         let mut begun = lock(&self.below);
         begun.get_or_insert_default().runs.push(below);
+    }
+
+    /// Holds a scan that is read ahead, for as long as the join may take rows of it.
+    pub fn hold_scan(&self, scan: Option<PrefetchGuard>) {
+        lock(&self.scans).extend(scan);
     }
 
     /// Returns whether the join has begun to open its inputs.

@@ -52,7 +52,7 @@ pub fn open(
 
 /// The state of a join's build side once its early opening was tried.
 pub enum OpeningBuild {
-    /// It is opened with the join. Its scan may be read ahead.
+    /// It is opened with the join. This is a hold on its scan, if that is read ahead.
     Waits(Option<PrefetchGuard>),
     /// It was opened, for this execution.
     Opened(Held),

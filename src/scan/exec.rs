@@ -42,7 +42,7 @@ pub struct DynamicFilterExec {
     /// The comparisons of a filter node above, which tests by them once more.
     predicate: Option<Arc<dyn PhysicalExpr>>,
     metrics: ExecutionPlanMetricsSet,
-    prefetch: Arc<Prefetch>,
+    prefetch: Prefetch,
 }
 
 impl DynamicFilterExec {
@@ -53,7 +53,7 @@ impl DynamicFilterExec {
             filters: Vec::new(),
             predicate: None,
             metrics: ExecutionPlanMetricsSet::new(),
-            prefetch: Arc::default(),
+            prefetch: Prefetch::default(),
         }
     }
 
@@ -93,11 +93,20 @@ impl DynamicFilterExec {
         }
     }
 
-    /// Begins to read `rows` rows of each partition before the filters are there, under `context`.
-    /// Returns what ends that; `None` if it does not begin.
-    pub fn prefetch(&self, rows: usize, context: &Arc<TaskContext>) -> Option<PrefetchGuard> {
-        self.prefetch
-            .begin(&self.input, rows, context, &self.metrics)
+    /// Begins to read up to about so many rows and bytes before the filters are there, under
+    /// `context`. Returns a hold on that; `None` if it does not begin.
+    pub fn prefetch(
+        &self,
+        most: (usize, usize),
+        context: &Arc<TaskContext>,
+    ) -> Option<PrefetchGuard> {
+        let metrics = &self.metrics;
+        self.prefetch.begin(&self.input, most, context, metrics)
+    }
+
+    /// Returns a hold on what is read ahead, for an execution that will take it.
+    pub fn hold_prefetch(&self) -> Option<PrefetchGuard> {
+        self.prefetch.hold()
     }
 
     /// Returns the node with only those filters whose identities are among `ids`.

@@ -1,4 +1,4 @@
-//! Rows of a scan that are read before its filters are there.
+//! Rows of a scan of files that are read before its filters are there.
 //!
 //! ```text
 //!  a join begins ─▶ begin: a task per partition reads ───┐
@@ -13,19 +13,25 @@
 //! build sides of its joins.
 //!
 //! What is read ahead is a bet. A filter may leave out a whole file, and a query may end before it
-//! needs the rows. So only tables of a bounded number of rows are read, and only where memory has
-//! no limit.
+//! needs the rows. So only tables of a bounded size are read, and only where memory has no limit.
+//!
+//! The partitions of a scan take its files from one queue. What was read ahead and let go would be
+//! missing in a later execution. So a copy of the scan is read, with a queue of its own. Partitions
+//! of the copy and of the scan must not be mixed: either execution that may take some of them holds
+//! the others, too.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::exec_datafusion_err;
 use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::utils::memory::RecordBatchMemoryCounter;
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::coop::make_cooperative;
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory,
 };
@@ -36,22 +42,36 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use tokio::runtime::Handle;
 use tracing::{Instrument, trace_span};
 
-/// What is read ahead of a scan. It is for whoever executes the scan next, under whatever context:
-/// partitions of a scan of files share its files, so no second stream would have the same rows.
+use crate::parallel::task_failed;
+use crate::plan_nodes::file_source;
+
+/// What is read ahead of a scan, while some execution holds it.
 #[derive(Default)]
-pub struct Prefetch(Mutex<Option<Partitions>>);
+pub struct Prefetch(Mutex<Weak<Reads>>);
 
 impl std::fmt::Debug for Prefetch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let has_begun = self.lock().is_some();
+        let has_begun = self.held().is_some();
         f.debug_struct("Prefetch")
             .field("has_begun", &has_begun)
             .finish()
     }
 }
 
-/// The partitions that nobody took yet.
-type Partitions = Vec<Option<Read>>;
+/// A hold on what is read ahead. It ends with the last one.
+#[derive(Clone)]
+pub struct PrefetchGuard {
+    _reads: Arc<Reads>,
+}
+
+impl std::fmt::Debug for PrefetchGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PrefetchGuard").finish_non_exhaustive()
+    }
+}
+
+/// The reads that nobody took yet, by partition.
+struct Reads(Mutex<Vec<Option<Read>>>);
 
 /// The read of a partition.
 struct Read {
@@ -59,6 +79,12 @@ struct Read {
     task: SpawnedTask<ReadAhead>,
     /// True once somebody waits for it: nothing more is read ahead.
     is_wanted: Arc<AtomicBool>,
+}
+
+/// How much all partitions together may still read ahead.
+struct Allowance {
+    rows: AtomicUsize,
+    bytes: AtomicUsize,
 }
 
 /// The first rows of a partition, and what comes after them.
@@ -73,82 +99,80 @@ struct ReadAhead {
     rest: Fuse<SendableRecordBatchStream>,
 }
 
-/// Ends a prefetch when it is dropped, as far as nobody took its rows.
-#[derive(Debug)]
-pub struct PrefetchGuard(Arc<Prefetch>);
-
-impl Drop for PrefetchGuard {
-    fn drop(&mut self) {
-        let untaken = self.0.lock().take();
-        // Rows go without the lock.
-        drop(untaken);
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Prefetch {
-    fn lock(&self) -> MutexGuard<'_, Option<Partitions>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn held(&self) -> Option<Arc<Reads>> {
+        lock(&self.0).upgrade()
     }
 
-    /// Begins to read `scan` under `context`: of each partition `rows` rows, and the rest of their
-    /// batch. They are counted in `metrics`. Returns what ends that; `None` if it is being read
-    /// already, or cannot be read ahead.
+    /// Returns a hold on what is read ahead, for an execution that will take it.
+    pub fn hold(&self) -> Option<PrefetchGuard> {
+        let reads = self.held()?;
+        Some(PrefetchGuard { _reads: reads })
+    }
+
+    /// Begins to read `scan` under `context`, up to about so many rows and bytes. They are counted
+    /// in `metrics`. Returns a hold on that; `None` if it is being read already, or cannot be read
+    /// ahead.
     pub fn begin(
-        self: &Arc<Self>,
+        &self,
         scan: &Arc<dyn ExecutionPlan>,
-        rows: usize,
+        (rows, bytes): (usize, usize),
         context: &Arc<TaskContext>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Option<PrefetchGuard> {
+        let is_of_files = scan.downcast_ref::<DataSourceExec>().and_then(file_source);
         let pool = context.memory_pool();
         let is_limited = !matches!(pool.memory_limit(), MemoryLimit::Infinite);
-        if is_limited || Handle::try_current().is_err() {
+        if is_of_files.is_none() || is_limited || Handle::try_current().is_err() {
             return None;
         }
-        let mut partitions = self.lock();
-        if partitions.is_some() {
+        if self.held().is_some() {
             return None;
         }
-        let all = 0..scan.output_partitioning().partition_count();
         // An error is met again when the scan is executed.
-        let streams = all.map(|partition| scan.execute(partition, Arc::clone(context)));
+        let copy = Arc::clone(scan).reset_state().ok()?;
+        let all = 0..scan.output_partitioning().partition_count();
+        let streams = all.map(|partition| copy.execute(partition, Arc::clone(context)));
         let streams: Vec<_> = streams.collect::<Result<_, _>>().ok()?;
-        let begin = |(partition, stream)| {
+        let allowance = Arc::new(Allowance {
+            rows: AtomicUsize::new(rows),
+            bytes: AtomicUsize::new(bytes),
+        });
+        let begin = |(partition, stream): (usize, SendableRecordBatchStream)| {
             let name = format!("DynamicFilterExec[{partition}]: prefetch");
-            let counter = MetricBuilder::new(metrics)
-                .with_category(MetricCategory::Rows)
-                .counter("prefetched_rows", partition);
-            let memory = MemoryConsumer::new(name).register(pool);
-            Some(Read::begin(stream, rows, memory, counter))
+            let ahead = ReadAhead {
+                batches: Vec::new(),
+                memory: MemoryConsumer::new(name).register(pool),
+                counter: MetricBuilder::new(metrics)
+                    .with_category(MetricCategory::Rows)
+                    .counter("prefetched_rows", partition),
+                error: None,
+                rest: stream.fuse(),
+            };
+            Some(Read::begin(ahead, copy.schema(), Arc::clone(&allowance)))
         };
-        *partitions = Some(streams.into_iter().enumerate().map(begin).collect());
-        Some(PrefetchGuard(Arc::clone(self)))
+        let reads = streams.into_iter().enumerate().map(begin).collect();
+        let reads = Arc::new(Reads(Mutex::new(reads)));
+        *lock(&self.0) = Arc::downgrade(&reads);
+        Some(PrefetchGuard { _reads: reads })
     }
 
     /// Returns the rows of `partition`, if they are read ahead and nobody took them.
     pub fn take(&self, partition: usize) -> Option<SendableRecordBatchStream> {
-        let read = self.lock().as_mut()?.get_mut(partition)?.take()?;
+        let reads = self.held()?;
+        let read = lock(&reads.0).get_mut(partition)?.take()?;
         Some(read.into_stream())
     }
 }
 
 impl Read {
-    fn begin(
-        stream: SendableRecordBatchStream,
-        rows: usize,
-        memory: MemoryReservation,
-        counter: Count,
-    ) -> Self {
-        let schema = stream.schema();
+    fn begin(ahead: ReadAhead, schema: SchemaRef, allowance: Arc<Allowance>) -> Self {
         let is_wanted = Arc::new(AtomicBool::new(false));
-        let ahead = ReadAhead {
-            batches: Vec::new(),
-            memory,
-            counter,
-            error: None,
-            rest: stream.fuse(),
-        };
-        let read = ahead.read(rows, Arc::clone(&is_wanted));
+        let read = ahead.read(allowance, Arc::clone(&is_wanted));
         Self {
             schema,
             task: SpawnedTask::spawn(read.instrument(trace_span!("prefetch"))),
@@ -161,23 +185,41 @@ impl Read {
         self.is_wanted.store(true, Ordering::Release);
         let task = self.task;
         let rows = async {
-            let read = task.join().await;
-            let failed = |e| exec_datafusion_err!("reading a scan ahead failed: {e}");
-            Ok::<_, DataFusionError>(read.map_err(failed)?.into_rows())
+            let read = task.join().await.map_err(|e| task_failed(&e))?;
+            Ok::<_, DataFusionError>(read.into_rows())
         };
         let rows = futures::stream::once(rows).try_flatten();
-        Box::pin(RecordBatchStreamAdapter::new(self.schema, rows))
+        let stream = RecordBatchStreamAdapter::new(self.schema, rows);
+        // Batches that are there come without a pause.
+        make_cooperative(Box::pin(stream))
+    }
+}
+
+impl Allowance {
+    fn is_used(&self) -> bool {
+        let is_zero = |left: &AtomicUsize| left.load(Ordering::Relaxed) == 0;
+        is_zero(&self.rows) || is_zero(&self.bytes)
+    }
+
+    fn note(&self, rows: usize, bytes: usize) {
+        for (left, used) in [(&self.rows, rows), (&self.bytes, bytes)] {
+            let less = |left: usize| Some(left.saturating_sub(used));
+            let _ = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
     }
 }
 
 impl ReadAhead {
-    /// Reads `rows` rows, until they are wanted.
-    async fn read(mut self, rows: usize, is_wanted: Arc<AtomicBool>) -> Self {
-        while self.counter.value() < rows && !is_wanted.load(Ordering::Acquire) {
+    /// Reads until the rows are wanted, or the allowance is used.
+    async fn read(mut self, allowance: Arc<Allowance>, is_wanted: Arc<AtomicBool>) -> Self {
+        // Batches can be slices of one larger batch, whose buffers count once.
+        let mut bytes = RecordBatchMemoryCounter::new();
+        while !allowance.is_used() && !is_wanted.load(Ordering::Acquire) {
             match self.rest.next().await {
                 Some(Ok(batch)) => {
+                    let bytes = bytes.count_batch(&batch);
+                    allowance.note(batch.num_rows(), bytes);
                     self.counter.add(batch.num_rows());
-                    let bytes = batch.get_array_memory_size();
                     self.memory.grow(bytes);
                     self.batches.push((batch, bytes));
                 }

@@ -47,7 +47,7 @@ use crate::error::Result;
 use super::predicates::{and, bounds, or_null};
 use super::publisher::FilterPublisher;
 use super::targets::{KeyFilter, SideTargets};
-use crate::join::memory::filter_reservation;
+use crate::join::memory::{ROW_BYTES, filter_reservation};
 use crate::keys::membership::{FilterHandle, InFilterExpr, MembershipFilter};
 
 /// The keys of one build.
@@ -315,7 +315,7 @@ impl FilterAccumulator {
             None
         };
         let set = set.map(|set| {
-            let is_repeated = self.is_repeated(&set, build_keys);
+            let is_repeated = self.is_repeated(&set, &of_key, build_keys);
             Arc::new(InFilterExpr::new(vec![key], set, nulls_pass).repeated(is_repeated))
         });
         Ok(Predicate {
@@ -365,15 +365,23 @@ impl FilterAccumulator {
         filter.is_evaluated && is_worth
     }
 
-    /// Returns whether the join looks up the keys of a scan next, by their values: it has an array
-    /// of all values of the range (`perfect_hash_join_*`) if it is on the host.
-    fn is_repeated(&self, set: &MembershipFilter, build_keys: &BuildKeys) -> bool {
-        let options = &self.context.session_config().options().execution;
-        let small = options.perfect_hash_join_small_build_threshold;
-        let density = options.perfect_hash_join_min_key_density;
+    /// Returns whether the join on the host looks up the keys of a scan next, in an array of all
+    /// values of their range: DataFusion's `ArrayMap`. The build side must be small, as the rows of
+    /// the scan are repartitioned before otherwise.
+    fn is_repeated(&self, set: &MembershipFilter, key: &DataType, build_keys: &BuildKeys) -> bool {
+        let options = self.context.session_config().options();
+        let most = options.optimizer.hash_join_single_partition_threshold / ROW_BYTES;
+        let small = options.execution.perfect_hash_join_small_build_threshold;
+        let density = options.execution.perfect_hash_join_min_key_density;
         let is_dense = |range: usize| build_keys.rows as f64 > density * range as f64;
         let has_array = |range: usize| range <= small || is_dense(range);
-        self.is_next_to_scan && self.join.on().len() == 1 && set.range().is_some_and(has_array)
+        self.is_next_to_scan
+            && self.count == 1
+            && self.join.on().len() == 1
+            && self.join.null_equality() == NullEquality::NullEqualsNothing
+            && key.is_integer()
+            && build_keys.rows <= most
+            && set.range().is_some_and(has_array)
     }
 
     /// Returns how many parts of the keys are worked on at once.

@@ -148,6 +148,7 @@ impl Opened {
     pub(super) fn abandon(self: &Arc<Self>, reason: &str) {
         self.is_abandoned.store(true, Ordering::Release);
         self.loss.get_or_init(|| reason.to_owned());
+        // In this order: what is let go then is not released any more.
         self.releases.abandon();
         self.keep_nothing();
         std::mem::forget(Arc::clone(self));
@@ -411,7 +412,8 @@ impl Opened {
             self.check("map", &event)?;
         }
         let range = self.locked.add((memory, address), bytes);
-        range.ok_or_else(|| self.foreign())
+        let too_small = || Error::Internal(format!("{bytes} bytes have no room in a new region"));
+        range.ok_or_else(too_small)
     }
 
     /// Returns page-locked memory: in pages of this process, or of the driver if there are none or

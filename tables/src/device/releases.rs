@@ -1,17 +1,16 @@
 //! Memory that a driver is to release.
 //!
 //! ```text
-//!              on a watched thread ──────────────────────────────┐
-//!  release ─┬──────────────────────────────────────────────────┐ ▼
-//!           │  else ─▶ waiting ─▶ a memory thread, or whoever ─▶ leaving ─▶ its bytes are free
-//!           │                     needs its bytes first          │
-//!           └─ the driver is given up: stranded ◀── abandon ─────┘
+//!  release ─┬─ on a watched thread ────────────────────────────▶ leaving ─▶ its bytes are free
+//!           ├─ else ─▶ waiting ─▶ a memory thread, or whoever ──▶   │
+//!           │                     needs its bytes first             │
+//!           └─ the driver is given up: stranded ◀── abandon ────────┘
 //! ```
 //!
 //! The last owner of memory may be a thread of a runtime, or that of a program that drops a plan.
 //! Neither may wait for a driver, which can take long to release memory, or hang. So the driver is
-//! asked on threads that the watchdog looks after. It is asked for one piece at a time, and without
-//! a lock: where it hangs, the others can still be let go.
+//! asked on threads that the watchdog looks after, without a lock. Where it hangs, what waits can
+//! still be let go.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -61,21 +60,18 @@ impl Releases {
         if memory.is_empty() {
             return;
         }
-        let pieces = memory.len();
         let mut state = self.state();
         if state.is_abandoned {
             drop(state);
             memory.into_iter().for_each(strand);
             return;
         }
-        state.waiting.extend(memory);
-        drop(state);
         if watchdog::looks_after_this_thread() {
-            for _ in 0..pieces {
-                self.release_one();
-            }
+            self.release_all(state, memory);
             return;
         }
+        state.waiting.extend(memory);
+        drop(state);
         let all = Arc::clone(self);
         let is_heard = self.threads.release(Box::new(move || {
             all.release_waiting();
@@ -89,27 +85,36 @@ impl Releases {
     /// the watchdog looks after.
     pub(super) fn release_waiting(&self) -> bool {
         let mut any = false;
-        while self.release_one() {
+        loop {
+            let mut state = self.state();
+            let Some(one) = state.waiting.pop() else {
+                return any;
+            };
+            self.release_all(state, vec![one]);
             any = true;
         }
-        any
     }
 
-    /// Releases one piece of memory. Its bytes of the budget are free after it is.
-    fn release_one(&self) -> bool {
-        let mut state = self.state();
-        let Some((memory, grant)) = state.waiting.pop() else {
-            return false;
+    /// Releases memory. Its bytes of the budget are free after it is.
+    fn release_all(&self, mut state: MutexGuard<'_, State>, memory: Vec<Unused>) {
+        let leave = |(memory, grant)| {
+            let grant = Arc::new(Mutex::new(grant));
+            state.leaving.push(Arc::clone(&grant));
+            (memory, grant)
         };
-        let grant = Arc::new(Mutex::new(grant));
-        state.leaving.push(Arc::clone(&grant));
+        let all: Vec<(Memory, Leaving)> = memory.into_iter().map(leave).collect();
         drop(state);
-        drop(memory);
-        let mut state = self.state();
-        state.leaving.retain(|other| !Arc::ptr_eq(other, &grant));
-        drop(state);
-        drop(taken_out(&grant));
-        true
+        for (memory, grant) in all {
+            if self.state().is_abandoned {
+                std::mem::forget(memory);
+                continue;
+            }
+            drop(memory);
+            let mut state = self.state();
+            state.leaving.retain(|other| !Arc::ptr_eq(other, &grant));
+            drop(state);
+            drop(taken_out(&grant));
+        }
     }
 
     /// Lets go of all memory for good, now and from now on: the driver hangs, and may still write

@@ -99,6 +99,61 @@ async fn rows_read_ahead_that_nobody_takes_give_their_memory_back() {
     given_back(&pool, QUERY).await;
 }
 
+/// Partitions of a scan take its files from one queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_read_ahead_that_nobody_takes_are_in_the_next_execution() {
+    let tables = Tables::new().await;
+    let expected = run(&tables.stock(Place::Parquet).await, QUERY).await.rows;
+    for enabled in ["always", "auto"] {
+        // What is opened at once is in memory.
+        let session = tables
+            .horton(Place::Parquet, &[("horton.enabled", enabled)])
+            .await;
+        session.deregister_table("small").unwrap();
+        in_memory(&session, "small", &tables.tables[0].1);
+        let plan = plan(&session, QUERY).await.unwrap();
+        for _ in 0..3 {
+            let unread = streams(&session, &plan, false);
+            until_prefetched(&plan, AHEAD).await;
+            drop(unread);
+        }
+        let parts = streams(&session, &plan, false).into_iter();
+        let parts = parts.map(TryStreamExt::try_collect::<Vec<_>>);
+        let batches = futures::future::try_join_all(parts).await.unwrap().concat();
+        assert_eq!(sorted(&batches), expected, "{enabled}");
+    }
+}
+
+/// The rows of the join below, for a consumer of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_reader_of_the_join_below_has_all_rows() {
+    let tables = Tables::new().await;
+    let session = tables.horton(Place::Parquet, &[]).await;
+    session.deregister_table("small").unwrap();
+    in_memory(&session, "small", &tables.tables[0].1);
+    let below = QUERY.split_once("JOIN (").unwrap().1;
+    let below = below.rsplit_once(") x ON").unwrap().0;
+    let expected = run(&tables.stock(Place::Parquet).await, below).await.rows;
+    for reader_is_first in [true, false] {
+        let plan = plan(&session, QUERY).await.unwrap();
+        let join = Arc::clone(plan.children()[1]);
+        let mut whole = Vec::new();
+        if !reader_is_first {
+            whole = streams(&session, &plan, false);
+            until_prefetched(&plan, AHEAD).await;
+        }
+        let reader = streams(&session, &join, false);
+        if reader_is_first {
+            whole = streams(&session, &plan, false);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(whole);
+        let parts = reader.into_iter().map(TryStreamExt::try_collect::<Vec<_>>);
+        let batches = futures::future::try_join_all(parts).await.unwrap().concat();
+        assert_eq!(sorted(&batches).len(), expected.len(), "{reader_is_first}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_read_ahead_of_memory_or_into_a_limited_pool() {
     let tables = Tables::new().await;
