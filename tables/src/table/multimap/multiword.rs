@@ -9,11 +9,11 @@
 //!  runs: check, answer; bits: the key goes on
 //! ```
 //!
-//! The mix of two words is one-to-one: key and check together are the code, and comparing the check
-//! is all the verifying there is. Of longer codes the runs keep theirs, and lookups compare them
-//! too; should two codes of a build share key and check, it is done again with another seed. Codes
-//! that share a key, a few in a thousand million pairs, are runs one after the other. If all runs
-//! have one row, a run answers with it and nothing else is kept of the groups.
+//! The mix of two words is a bijection, so comparing key and check compares the code. Longer codes
+//! are also stored with their runs and compared in full. Should two codes of a build share key and
+//! check, the build starts again with another seed. Codes that share a key, a few in a thousand
+//! million pairs, are runs one after the other. If all runs have one row, a run answers with it,
+//! and nothing else is kept of the groups.
 //!
 //! Cost: 8 bytes and a bit per run, and the code if it is longer than two words. A lookup of a key
 //! that is in the table takes one more random read; with a longer code, two. A table of 64-bit keys
