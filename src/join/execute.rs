@@ -27,6 +27,7 @@ use futures::{FutureExt, StreamExt, TryFutureExt, TryStreamExt};
 use tracing::{Instrument, trace_span};
 
 use crate::config::Filters;
+use crate::device::DeviceKind;
 use crate::error::Error;
 
 use super::decision::HostReason;
@@ -295,8 +296,9 @@ impl<'a> Execution<'a> {
             [&[][..], &[][..]]
         };
         let inputs = [self.join.stock.left(), self.join.stock.right()];
-        let targets =
-            FilterTargets::new(inputs, filters, self.join.config.filters == Filters::Auto)?;
+        let config = &self.join.config;
+        let targets = FilterTargets::new(inputs, filters, config.filters == Filters::Auto)?
+            .with_host_rows(config.min_build_rows(DeviceKind::Gpu));
         Ok(self.join.targets.get_or_init(|| targets))
     }
 

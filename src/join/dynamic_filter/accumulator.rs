@@ -84,6 +84,8 @@ pub struct FilterAccumulator {
     without_sets: Mutex<Vec<WithoutSet>>,
     /// True if each row that passes is probed next.
     is_next_to_scan: bool,
+    /// Build rows below which the host joins.
+    host_rows: usize,
     /// Number of builds.
     count: usize,
     /// Builds that a stream was asked for so far; `None` once all of them go on.
@@ -153,6 +155,7 @@ impl FilterAccumulator {
             reports: Mutex::new(vec![None; builds]),
             without_sets: Mutex::default(),
             is_next_to_scan: targets.is_next_to_scan,
+            host_rows: targets.host_rows,
             count: builds,
             builds: Mutex::new(Some(Vec::new())),
             complete: watch::Sender::new(false),
@@ -381,6 +384,7 @@ impl FilterAccumulator {
             && self.join.null_equality() == NullEquality::NullEqualsNothing
             && key.is_integer()
             && build_keys.rows <= most
+            && build_keys.rows < self.host_rows
             && set.range().is_some_and(has_array)
     }
 

@@ -57,6 +57,8 @@ pub struct SideTargets {
     pub most_rows: Option<usize>,
     /// True if nothing is done with a row that a scan lets through before it is probed.
     pub is_next_to_scan: bool,
+    /// Build rows below which the host joins, whatever devices are there; 0 if unknown.
+    pub host_rows: usize,
 }
 
 impl FilterTargets {
@@ -86,10 +88,21 @@ impl FilterTargets {
                     false => Some(0),
                 },
                 is_next_to_scan: is_next_to_scan(probe),
+                host_rows: 0,
                 held,
             })
         };
         Ok(Self([of_side(0)?, of_side(1)?]))
+    }
+
+    /// Returns the same for a join that the host joins below so many build rows, whatever devices
+    /// are there.
+    #[must_use]
+    pub fn with_host_rows(mut self, rows: usize) -> Self {
+        for side in &mut self.0 {
+            side.host_rows = rows;
+        }
+        self
     }
 
     /// Returns the targets below `side`.
