@@ -231,16 +231,13 @@ impl<'a> Execution<'a> {
     fn open_build(self) -> Result<OpeningBuild> {
         let targets = self.targets()?;
         let ReadOrder::Known(first) = self.join.read_order()? else {
-            return Ok(OpeningBuild::Waits(None));
+            return self.wait(None);
         };
         if self.join.is_partitioned() {
-            return Ok(OpeningBuild::Waits(None));
+            return self.wait(None);
         }
         if targets.side(first).is_pruned {
-            // A join that has begun opened the scan itself.
-            let scan = || self.prefetch(first);
-            let scan = (!self.join.runs.has_begun()).then(scan).flatten();
-            return Ok(OpeningBuild::Waits(scan));
+            return self.wait(Some(first));
         }
         let begun = self.join.runs.begin(&self.join.made_filters())?;
         // A join above may have begun it, to read ahead.
@@ -268,6 +265,22 @@ impl<'a> Execution<'a> {
             let input = self.input(side, 0, false)?;
             Ok(Input::begin(input, 1))
         })
+    }
+
+    /// Begins the execution of the join, which waits for filters, if scans below may be read ahead:
+    /// they may hold its filters, which that sets back. Reads the scan of `side` ahead.
+    fn wait(self, side: Option<Side>) -> Result<OpeningBuild> {
+        let mut begun = Begun::default();
+        let pool = self.context.memory_pool();
+        // A join that has begun opened its inputs itself.
+        if matches!(pool.memory_limit(), MemoryLimit::Infinite) && !self.join.runs.has_begun() {
+            let run = self.join.runs.begin(&self.join.made_filters())?;
+            begun.runs.extend(run.map(Run::held));
+            begun
+                .scans
+                .extend(side.and_then(|side| self.prefetch(side)));
+        }
+        Ok(OpeningBuild::Waits(begun))
     }
 
     /// Begins to read the scan of `side` ahead, if it has no more rows than a first read. Returns a

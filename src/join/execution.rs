@@ -93,7 +93,8 @@ pub struct Run {
 /// What an execution begins below its join.
 #[derive(Debug, Default)]
 pub struct Begun {
-    /// The executions of joins whose build sides it had opened.
+    /// The executions of joins whose build sides it had opened, or whose filters scans hold that
+    /// are read ahead.
     pub runs: Vec<Held>,
     /// Scans that it has read ahead.
     pub scans: Vec<PrefetchGuard>,

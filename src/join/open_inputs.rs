@@ -23,7 +23,6 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
 
 use crate::plan_nodes::executes_inputs;
-use crate::scan::prefetch::PrefetchGuard;
 
 use super::exec::HortonJoinExec;
 use super::execution::{Begun, Held};
@@ -52,8 +51,8 @@ pub fn open(
 
 /// The state of a join's build side once its early opening was tried.
 pub enum OpeningBuild {
-    /// It is opened with the join. This is a hold on its scan, if that is read ahead.
-    Waits(Option<PrefetchGuard>),
+    /// It is opened with the join. This was begun for it.
+    Waits(Begun),
     /// It was opened, for this execution.
     Opened(Held),
     /// The join has an execution already, begun for a join further above.
@@ -74,10 +73,13 @@ pub fn open_builds(
     let join = HortonJoinExec::downcast(plan.as_ref());
     let build = match join {
         Some(join) => with_stack(|| open(join))?,
-        None => OpeningBuild::Waits(None),
+        None => OpeningBuild::Waits(Begun::default()),
     };
     match build {
-        OpeningBuild::Waits(scan) => begun.scans.extend(scan),
+        OpeningBuild::Waits(more) => {
+            begun.runs.extend(more.runs);
+            begun.scans.extend(more.scans);
+        }
         OpeningBuild::Opened(run) => {
             begun.runs.push(run);
             return Ok(());

@@ -19,6 +19,9 @@
 //! missing in a later execution. So a copy of the scan is read, with a queue of its own. Partitions
 //! of the copy and of the scan must not be mixed: either execution that may take some of them holds
 //! the others, too.
+//!
+//! A scan prunes by its filters as soon as it is opened. So each join that sets one of them begins
+//! its execution before, as that sets the filter back from the execution before.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

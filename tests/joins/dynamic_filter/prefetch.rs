@@ -1,16 +1,23 @@
 //! Scans that are read ahead while they wait for a filter of another join.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arrow::array::{AsArray, BooleanArray, RecordBatch};
+use arrow::compute::{concat_batches, filter_record_batch, not};
+use arrow::datatypes::Int64Type;
+use datafusion::catalog::streaming::StreamingTable;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use futures::TryStreamExt;
 use horton_test_support::internals::DynamicFilterExec;
 use horton_test_support::plans::nodes;
 
 use super::data::*;
+use crate::feed::{Then, going_on, partition};
 
 /// The filter of `small` reaches `wide`, which the join below reads first.
 const QUERY: &str = "SELECT small.v, x.v FROM small JOIN \
@@ -183,4 +190,70 @@ async fn a_large_table_is_not_read_ahead() {
     let found = run(&session, QUERY).await;
     assert_eq!(found.rows, expected);
     assert_eq!(prefetched(&found.plan), 0);
+}
+
+/// A table of which the first execution has the rows with small keys, and all others have the rest.
+fn changing(small: &RecordBatch) -> Arc<StreamingTable> {
+    let executions = AtomicUsize::new(0);
+    let keys = small.column(0).as_primitive::<Int64Type>().clone();
+    let low = BooleanArray::from_iter(keys.iter().map(|key| Some(key.is_some_and(|k| k < 200))));
+    let parts = [&low, &not(&low).unwrap()].map(|of| filter_record_batch(small, of).unwrap());
+    let rows = partition(&small.schema(), move || {
+        let number = executions.fetch_add(1, Ordering::SeqCst);
+        going_on(vec![parts[number.min(1)].clone()], Then::End)
+    });
+    Arc::new(StreamingTable::try_new(small.schema(), vec![rows]).unwrap())
+}
+
+/// The join in the middle waits, and its filter reaches the scan that is read ahead. The second
+/// execution must not prune by what the first one left in that filter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_read_ahead_is_not_pruned_by_the_keys_of_the_execution_before() {
+    let tables = Tables::new().await;
+    let query = "SELECT x.v, x.k FROM other o JOIN (SELECT s.v, y.k FROM small s JOIN \
+                 (SELECT w.k FROM sorted w JOIN wide b ON w.s = b.s) y ON s.k = y.k) x ON o.v = x.v";
+    let mut rows = Vec::new();
+    for stock in [true, false] {
+        let session = match stock {
+            true => tables.stock(Place::Parquet).await,
+            false => {
+                let as_written = [("datafusion.optimizer.join_reordering", "false")];
+                tables.horton(Place::Parquet, &as_written).await
+            }
+        };
+        // Row groups of few keys each.
+        let by_key = session.sql("SELECT * FROM big ORDER BY k").await.unwrap();
+        let by_key = by_key.collect().await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let by_key = concat_batches(&by_key[0].schema(), &by_key).unwrap();
+        write(folder.path(), "sorted", &by_key).await;
+        let file = folder.path().join("sorted.parquet");
+        let options = ParquetReadOptions::default();
+        let file = file.to_str().unwrap();
+        session
+            .register_parquet("sorted", file, options)
+            .await
+            .unwrap();
+        session.deregister_table("small").unwrap();
+        session
+            .register_table("small", changing(&tables.tables[2].1.slice(0, 300)))
+            .unwrap();
+        let plan = plan(&session, query).await.unwrap();
+        // Copies have the same filters, and none is set back once the first one has run.
+        let copy = reset_plan_states(Arc::clone(&plan)).unwrap();
+        for plan in [plan, copy] {
+            let streams = streams(&session, &plan, false);
+            if !stock {
+                until_prefetched(&plan, 1).await;
+            }
+            let parts = streams.into_iter().map(TryStreamExt::try_collect::<Vec<_>>);
+            let batches = futures::future::try_join_all(parts).await.unwrap().concat();
+            rows.push(sorted(&batches));
+        }
+    }
+    let [first, second, ours_first, ours_second] = &rows[..] else {
+        panic!("{rows:?}");
+    };
+    assert!(!first.is_empty() && !second.is_empty() && first != second);
+    assert_eq!((ours_first, ours_second), (first, second));
 }
