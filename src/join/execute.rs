@@ -414,8 +414,8 @@ impl<'a> Execution<'a> {
             && rows_below(self.join.input(other)).is_some_and(|rows| rows <= most))
     }
 
-    /// Returns the input of build `partition` on `side`. Its read begins if it is first and waits
-    /// for no filter.
+    /// Returns the input of build `partition` on `side`. Its read begins if it is first, waits for
+    /// no filter, and is one that the run keeps.
     fn begin_input(self, side: Side, partition: usize, run: &Run) -> Result<Input> {
         if let Some(input) = run.take_ahead(side) {
             return Ok(input);
@@ -426,6 +426,8 @@ impl<'a> Execution<'a> {
         // In a recursive query, reading a small table takes less time than beginning a task for it.
         let waits = self.join.read_order()? != ReadOrder::Known(side)
             || is_small_step(&self.join.stock)
+            // Its streams have builds of their own. One that is dropped unread must not take rows.
+            || self.join.is_partitioned()
             || late;
         if waits {
             return Ok(Input::Unread(input));

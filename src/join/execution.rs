@@ -19,6 +19,11 @@
 //! node is there. Here it goes with its last stream, once all partitions were asked for as often as
 //! each other. The next execution builds again.
 //!
+//! A build may have begun to read before its streams are polled, and a scan of files gives its rows
+//! once. So if all streams of a round are dropped unread, it counts as not asked for, and the run
+//! stays. In partitioned joins each stream has a build, which goes with it. These begin to read when
+//! they are polled.
+//!
 //! Two executions may each have one partition under way while both lack the other one. The first
 //! may end before it asks for that. So a run also stays while there is a context under which some
 //! partitions were asked for, and not all. Consumers with a context for each partition look much
@@ -154,14 +159,21 @@ impl Asker {
     }
 }
 
+/// A partition, and the context under which it was asked for.
+struct Ask {
+    partition: usize,
+    context: Weak<TaskContext>,
+}
+
 /// Partitions that were asked for, each once.
 #[derive(Default)]
 struct Round {
-    /// By partition.
-    is_asked: Vec<bool>,
+    partitions: usize,
+    asks: Vec<Ask>,
     /// Streams that are there.
     streams: usize,
-    contexts: Vec<Weak<TaskContext>>,
+    /// True once a stream was polled.
+    is_read: bool,
     /// True once a stream was dropped before its end.
     is_cut: bool,
     /// The prepared join that all partitions share.
@@ -171,18 +183,22 @@ struct Round {
 impl Round {
     fn of(partitions: usize) -> Self {
         Self {
-            is_asked: vec![false; partitions],
+            partitions,
             ..Self::default()
         }
     }
 
     fn has(&self, context: &Arc<TaskContext>) -> bool {
-        let mut contexts = self.contexts.iter();
-        contexts.any(|known| is_of(known, context))
+        let mut asks = self.asks.iter();
+        asks.any(|ask| is_of(&ask.context, context))
+    }
+
+    fn is_asked(&self, partition: usize) -> bool {
+        self.asks.iter().any(|ask| ask.partition == partition)
     }
 
     fn is_whole(&self) -> bool {
-        self.is_asked.iter().all(|is_asked| *is_asked)
+        self.asks.len() == self.partitions
     }
 
     /// Returns its join, if that is prepared.
@@ -195,7 +211,7 @@ impl Rounds {
     /// Returns the number of the oldest round of those that fit best to a stream of `partition`.
     fn fitting(&self, partition: usize, context: &Arc<TaskContext>) -> Option<usize> {
         let lacking = self.alive.iter();
-        let lacking = lacking.filter(|(_, round)| !round.is_asked[partition]);
+        let lacking = lacking.filter(|(_, round)| !round.is_asked(partition));
         let fits = lacking.min_by_key(|(_, round)| (!round.has(context), round.is_cut));
         fits.map(|(number, _)| *number)
     }
@@ -262,6 +278,30 @@ impl Rounds {
         }
         self.alive.remove(&number)
     }
+
+    /// Returns whether one stream of round `number` is there, and none of them was read. A round
+    /// without a prepared join does not count: its streams have builds of their own.
+    fn is_unread(&self, number: usize) -> bool {
+        let round = self.alive.get(&number);
+        round.is_some_and(|round| round.streams == 1 && !round.is_read && round.decision.is_some())
+    }
+
+    /// Notes that the last stream of round `number` is gone unread: nothing was asked of it. The
+    /// first round stays, as its build may have begun to read. Returns another one.
+    fn take_back(&mut self, number: usize) -> Option<Round> {
+        let round = self.alive.get_mut(&number)?;
+        round.streams -= 1;
+        for ask in round.asks.drain(..) {
+            let mut known = self.askers.iter_mut();
+            if let Some(asker) = known.find(|asker| asker.context.ptr_eq(&ask.context)) {
+                asker.asked[ask.partition] -= 1;
+            }
+        }
+        if number == 0 {
+            return None;
+        }
+        self.alive.remove(&number)
+    }
 }
 
 impl std::fmt::Debug for Run {
@@ -319,6 +359,7 @@ impl Runs {
         Ok(Held {
             run,
             round: Some(round),
+            is_read: false,
             ended: false,
         })
     }
@@ -400,11 +441,9 @@ impl Run {
         rounds.is_any_asked = true;
         rounds.note(partition, partitions, context);
         if let Some(round) = rounds.alive.get_mut(&number) {
-            round.is_asked[partition] = true;
+            let context = Arc::downgrade(context);
+            round.asks.push(Ask { partition, context });
             round.streams += 1;
-            if !round.has(context) {
-                round.contexts.push(Arc::downgrade(context));
-            }
         }
         (number, rounds.are_whole())
     }
@@ -545,6 +584,7 @@ impl Run {
         Held {
             run: self,
             round: None,
+            is_read: false,
             ended: false,
         }
     }
@@ -566,6 +606,8 @@ pub struct Held {
     run: Arc<Run>,
     /// Number of the stream's round.
     round: Option<usize>,
+    /// True once the stream was polled.
+    is_read: bool,
     ended: bool,
 }
 
@@ -583,12 +625,27 @@ impl Held {
     /// Returns `stream`, whose hold this is, as one that keeps the run alive.
     pub fn holding(self, stream: SendableRecordBatchStream) -> SendableRecordBatchStream {
         let schema = stream.schema();
-        let stream = futures::stream::unfold((stream, self), |(mut stream, mut held)| async {
-            let next = stream.next().await;
-            held.ended = next.is_none();
-            Some((next?, (stream, held)))
+        let stream = futures::stream::unfold((stream, self), |(mut stream, mut held)| {
+            if !held.is_read {
+                held.note_read();
+            }
+            async {
+                let next = stream.next().await;
+                held.ended = next.is_none();
+                Some((next?, (stream, held)))
+            }
         });
         Box::pin(RecordBatchStreamAdapter::new(schema, stream))
+    }
+
+    /// Notes that the stream is polled for the first time.
+    fn note_read(&mut self) {
+        self.is_read = true;
+        let mut rounds = lock(&self.run.rounds);
+        let round = self.round.and_then(|number| rounds.alive.get_mut(&number));
+        if let Some(round) = round {
+            round.is_read = true;
+        }
     }
 }
 
@@ -596,17 +653,26 @@ impl Drop for Held {
     fn drop(&mut self) {
         // Without its node no partition can be asked for.
         let runs = self.run.runs.upgrade();
-        let mut current = runs.as_ref().map(|runs| lock(&runs.current));
+        let current = runs.as_ref().map(|runs| lock(&runs.current));
+        let mut current = current.filter(|current| current.any.ptr_eq(&Arc::downgrade(&self.run)));
         let mut rounds = lock(&self.run.rounds);
-        let gone = self.round.and_then(|round| rounds.leave(round, self.ended));
-        let is_unasked = !rounds.is_any_asked;
-        drop(rounds);
+        let gone = match self.round {
+            Some(round) if rounds.is_unread(round) => {
+                let gone = rounds.take_back(round);
+                if let Some(current) = &mut current {
+                    current.kept = (!rounds.are_whole()).then(|| Arc::clone(&self.run));
+                }
+                gone
+            }
+            Some(round) => rounds.leave(round, self.ended),
+            None => None,
+        };
         if let Some(current) = &mut current
-            && is_unasked
-            && current.any.ptr_eq(&Arc::downgrade(&self.run))
+            && !rounds.is_any_asked
         {
             **current = Current::default();
         }
+        drop(rounds);
         drop(current);
         // Its build, with what that holds, outside of the locks.
         drop(gone);

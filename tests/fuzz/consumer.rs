@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  plan ─ reset, copied by with_new_children ─▶ nodes
-//!  node ─ partitions in any order, some never, some twice, one context or several ─▶ streams
+//!  node ─ streams dropped unread, once or more often
+//!       ─ partitions in any order, some never, some twice, one context or several ─▶ streams
 //!  stream ─ polled by hand, left in the middle of a poll, dropped at any ─▶ rows
 //!
 //!  always: what is not left ends, whatever becomes of the others
@@ -37,10 +38,14 @@ pub struct Allows {
     pub again: bool,
     /// It may read a copy of the plan as well.
     pub copies: bool,
+    /// It may drop streams unread, and ask for them again.
+    pub unread: bool,
 }
 
 /// What a consumer does, in numbers of chances: one in so many.
 struct Habits {
+    /// Times that a node's partitions are asked for, and dropped unread, before all else.
+    unread: usize,
     /// Times that a node's partitions are asked for.
     rounds: usize,
     never: usize,
@@ -55,6 +60,10 @@ struct Habits {
 impl Habits {
     fn random(random: &mut Random, allows: Allows) -> Self {
         Self {
+            unread: match allows.unread {
+                true => random.pick(&[0, 1, 1, 3]),
+                false => 0,
+            },
             rounds: match allows.again {
                 true => random.pick(&[1, 1, 2]),
                 false => 1,
@@ -117,6 +126,8 @@ pub struct Kept {
     asked: Vec<Asked>,
     /// Times that each partition was asked for, at most.
     pub rounds: usize,
+    /// Times before that its streams were dropped unread.
+    pub unread: usize,
 }
 
 impl Kept {
@@ -157,6 +168,11 @@ pub async fn read(
         asked: Vec::new(),
     };
     let shared = context();
+    for node in &nodes {
+        for _ in 0..consumer.habits.unread {
+            consumer.leave_unread(node.as_ref(), &context).await;
+        }
+    }
     for (node, partition) in consumer.order(&nodes) {
         let context = match consumer.habits.own_contexts {
             true => context(),
@@ -192,6 +208,7 @@ pub async fn read(
         nodes,
         asked: consumer.asked,
         rounds: consumer.habits.rounds,
+        unread: consumer.habits.unread,
     })
 }
 
@@ -235,6 +252,32 @@ impl Consumer {
             all.extend(of_nodes[node].pop().map(|partition| (node, partition)));
         }
         all
+    }
+
+    /// Asks for some or all partitions of `node`, and drops their streams unread, at once or after
+    /// what they began had time to go on. Errors come again when the partitions are read.
+    async fn leave_unread(
+        &mut self,
+        node: &dyn ExecutionPlan,
+        context: impl Fn() -> Arc<TaskContext>,
+    ) {
+        let mut partitions: Vec<usize> =
+            (0..node.output_partitioning().partition_count()).collect();
+        self.random.shuffle(&mut partitions);
+        partitions.retain(|_| !self.random.one_in(self.habits.never));
+        let shared = context();
+        let streams = partitions.into_iter().map(|partition| {
+            let context = match self.habits.own_contexts {
+                true => context(),
+                false => Arc::clone(&shared),
+            };
+            node.execute(partition, context)
+        });
+        let streams: Vec<_> = streams.collect();
+        if self.random.one_in(2) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        drop(streams);
     }
 
     /// Polls some streams by hand, drops and leaves others.

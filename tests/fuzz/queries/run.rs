@@ -20,12 +20,14 @@ use datafusion::datasource::MemTable;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::UnboundedMemoryPool;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode,
 };
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
@@ -361,6 +363,7 @@ impl Runner {
             ..
         } = *asked;
         let drawn = Drawn::of(session);
+        let unread = can_be_left_unread(&plan);
         let (plan, allows) = match query.is_volatile() || keeps_first_rows(&plan) {
             true => {
                 let plan = planned(session, asked.whole)
@@ -371,6 +374,7 @@ impl Runner {
                     Allows {
                         again: false,
                         copies: false,
+                        unread,
                     },
                 )
             }
@@ -381,6 +385,7 @@ impl Runner {
                     Allows {
                         again,
                         copies: true,
+                        unread,
                     },
                 )
             }
@@ -398,6 +403,7 @@ impl Runner {
         let kept = kept.map_err(|how| shown(&how))?;
         outcome.misread = 1;
         outcome.dropped = kept.dropped();
+        outcome.left_unread = usize::from(kept.unread > 0);
         outcome.read_twice = usize::from(kept.rounds > 1 || kept.nodes.len() > 1);
         for node in 0..kept.nodes.len() {
             if let Some(error) = kept.of(node).find_map(|asked| asked.error.as_ref()) {
@@ -590,6 +596,17 @@ fn runs_again(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> bool {
         && nodes::<HashJoinExec>(plan).is_empty()
         && nodes::<NestedLoopJoinExec>(plan).is_empty()
         && nodes::<CrossJoinExec>(plan).is_empty()
+}
+
+/// Returns whether streams of `plan` can be dropped unread, and asked for again. A `RepartitionExec`
+/// gives each partition out once, and a sort that keeps first rows counts those that end. Two others
+/// of DataFusion's nodes read before they are polled, and a scan of files gives its rows once.
+fn can_be_left_unread(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let reads_early = !nodes::<CoalescePartitionsExec>(plan).is_empty()
+        || !nodes::<SortPreservingMergeExec>(plan).is_empty();
+    nodes::<RepartitionExec>(plan).is_empty()
+        && !keeps_first_rows(plan)
+        && !(reads_early && scans_of_files(plan) > 0)
 }
 
 fn has_limit(plan: &Arc<dyn ExecutionPlan>) -> bool {

@@ -41,6 +41,8 @@ pub struct Outcome {
     pub misread: usize,
     /// Streams that the consumer dropped.
     pub dropped: usize,
+    /// Plans whose streams it dropped unread, and asked for again.
+    pub left_unread: usize,
     /// Plans that it executed twice without a reset in between, or beside a copy.
     pub read_twice: usize,
     pub promises: usize,
@@ -65,6 +67,7 @@ struct Counts {
     files: usize,
     misread: usize,
     dropped: usize,
+    unread: usize,
     twice: usize,
 }
 
@@ -101,6 +104,7 @@ impl Tally {
             files,
             misread,
             dropped,
+            unread,
             twice,
         } = self.counts;
         let Self {
@@ -116,7 +120,8 @@ impl Tally {
              wrong, {exhausted} out of memory; {joins} joins, {launches} kernel launches, \
              {spilled} joins on disk, {filters} scans with filters, \
              {trees} trees, {most} plans of six joins or more, {files} scans of files, {misread} \
-             misread, {dropped} streams of them dropped, {twice} of them twice, \
+             misread, {dropped} streams of them dropped, {unread} of them first left unread, \
+             {twice} of them twice, \
              {promises} promises held, {inherited} broken by inputs as well, {took:.0?})"
         )
     }
@@ -133,6 +138,7 @@ impl Tally {
         assert!(3 * of.trees >= all && 10 * of.most >= all && of.files >= all);
         let misread = of.misread;
         assert!(5 * misread >= all && 8 * of.dropped >= misread && 20 * of.twice >= misread);
+        assert!(of.unread > 0 || misread < 100);
     }
 }
 
@@ -153,6 +159,7 @@ impl Counts {
         self.files += other.files;
         self.misread += other.misread;
         self.dropped += other.dropped;
+        self.unread += other.unread;
         self.twice += other.twice;
     }
 }
@@ -192,6 +199,7 @@ impl Outcome {
             files: self.scans_of_files,
             misread: self.misread,
             dropped: self.dropped,
+            unread: self.left_unread,
             twice: self.read_twice,
         }
     }

@@ -377,6 +377,7 @@ impl Worker {
         let allows = Allows {
             again: !repartitions,
             copies: true,
+            unread: !repartitions,
         };
         let kept = consumer::read(plan, allows, context, seed);
         kept::check(&self.handle.block_on(kept)?, case, converter, &all)?;

@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, TryStreamExt};
 use horton_join::config::{Enabled, HortonConfig};
+use horton_join::{Health, HortonJoinExec, on_device};
+use horton_test_support::plans::nodes;
 
 use super::data::*;
 
@@ -50,6 +54,49 @@ async fn a_plan_runs_twice_and_at_the_same_time() {
         }
         let (seen, passed) = scanned(&plan);
         assert!(place == Place::Parquet || passed < seen);
+    }
+}
+
+/// A scan of files gives its rows once. Joins may read before they are polled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_that_are_dropped_unread_take_no_rows_from_the_next_ones() {
+    let query = "SELECT small.v, big.v FROM small JOIN big ON small.k = big.k";
+    let tables = Tables::new().await;
+    let stock = SessionContext::new_with_config(one_partition());
+    tables.register(&stock, Place::Parquet).await;
+    let expected = run(&stock, query).await.rows;
+    for enabled in ["always", "auto"] {
+        let options = [("horton.enabled", enabled)];
+        let session = tables
+            .horton_of(one_partition(), Place::Parquet, &options)
+            .await;
+        let open = plan(&session, query).await.unwrap();
+        let mut plans = vec![open];
+        for mode in [PartitionMode::CollectLeft, PartitionMode::Partitioned] {
+            let planned = plan(&stock, query).await.unwrap();
+            let with_mode = planned.transform_down(|node| {
+                let Some(join) = node.downcast_ref::<HashJoinExec>() else {
+                    return Ok(Transformed::no(node));
+                };
+                let join = join.builder().with_partition_mode(mode);
+                let join = join.recompute_properties().build()?;
+                Ok(Transformed::yes(Arc::new(join)))
+            });
+            let task = session.task_ctx();
+            let options = task.session_config().options();
+            let plan = on_device(with_mode.unwrap().data, options, &Health::default());
+            plans.push(plan.unwrap());
+        }
+        for (at, plan) in plans.iter().enumerate() {
+            assert_eq!(nodes::<HortonJoinExec>(plan).len(), 1);
+            for wait in [0, 30, 30] {
+                let unread = plan.execute(0, session.task_ctx()).unwrap();
+                tokio::time::sleep(Duration::from_millis(wait)).await;
+                drop(unread);
+            }
+            let batches = collect(Arc::clone(plan), session.task_ctx()).await.unwrap();
+            assert_eq!(sorted(&batches), expected, "{enabled}, plan {at}");
+        }
     }
 }
 
