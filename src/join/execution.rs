@@ -21,8 +21,8 @@
 //!
 //! A build may have begun to read before its streams are polled, and a scan of files gives its rows
 //! once. So if all streams of a round are dropped unread, it counts as not asked for, and the run
-//! stays. In partitioned joins each stream has a build, which goes with it. These begin to read when
-//! they are polled.
+//! stays. In partitioned joins each stream has a build, which goes with it. Such a build begins to
+//! read when it is polled.
 //!
 //! Two executions may each have one partition under way while both lack the other one. The first
 //! may end before it asks for that. So a run also stays while there is a context under which some

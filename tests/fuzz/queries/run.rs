@@ -598,9 +598,10 @@ fn runs_again(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> bool {
         && nodes::<CrossJoinExec>(plan).is_empty()
 }
 
-/// Returns whether streams of `plan` can be dropped unread, and asked for again. A `RepartitionExec`
-/// gives each partition out once, and a sort that keeps first rows counts those that end. Two others
-/// of DataFusion's nodes read before they are polled, and a scan of files gives its rows once.
+/// Returns whether streams of `plan` can be dropped unread, and asked for again. A
+/// `RepartitionExec` gives each partition out once, and a sort that keeps first rows counts those
+/// that end. Two others of DataFusion's nodes read before they are polled, and a scan of files
+/// gives its rows once.
 fn can_be_left_unread(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let reads_early = !nodes::<CoalescePartitionsExec>(plan).is_empty()
         || !nodes::<SortPreservingMergeExec>(plan).is_empty();
