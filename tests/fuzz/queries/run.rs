@@ -363,7 +363,7 @@ impl Runner {
             ..
         } = *asked;
         let drawn = Drawn::of(session);
-        let unread = can_be_left_unread(&plan);
+        let unread = !query.is_volatile() && can_be_left_unread(&plan, options);
         let (plan, allows) = match query.is_volatile() || keeps_first_rows(&plan) {
             true => {
                 let plan = planned(session, asked.whole)
@@ -599,13 +599,16 @@ fn runs_again(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> bool {
 }
 
 /// Returns whether streams of `plan` can be dropped unread, and asked for again. A
-/// `RepartitionExec` gives each partition out once, and a sort that keeps first rows counts those
-/// that end. Two others of DataFusion's nodes read before they are polled, and a scan of files
-/// gives its rows once.
-fn can_be_left_unread(plan: &Arc<dyn ExecutionPlan>) -> bool {
+/// `RepartitionExec` gives each partition out once, and so does a join on a device in the place of
+/// one. A sort that keeps first rows counts those that end. Two others of DataFusion's nodes read
+/// before they are polled, and a scan of files gives its rows once.
+fn can_be_left_unread(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> bool {
+    let joins = HortonJoinExec::all_in(plan);
+    let shares = |join: &&HortonJoinExec| join.planned_mode() == PartitionMode::Partitioned;
     let reads_early = !nodes::<CoalescePartitionsExec>(plan).is_empty()
         || !nodes::<SortPreservingMergeExec>(plan).is_empty();
     nodes::<RepartitionExec>(plan).is_empty()
+        && !(options.on_device && joins.iter().any(shares))
         && !keeps_first_rows(plan)
         && !(reads_early && scans_of_files(plan) > 0)
 }
