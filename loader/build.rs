@@ -4,6 +4,8 @@
 //! - Linux, the BSDs, Android, and Windows with the GNU tools look for `libOpenCL.a`. Our folder
 //!   comes before the system's, so an installed `libOpenCL.so` is not picked up: a program built
 //!   on a machine with OpenCL starts on one without.
+//! - zig's linker, which releases are built with, looks for `libOpenCL.so` alone. Ours is a linker
+//!   script that names the archive.
 //! - Windows with Microsoft's tools looks for `OpenCL.lib`, an archive too (tried with LLVM's
 //!   linker only).
 //! - macOS links its OpenCL framework, which every version has: nothing to do.
@@ -14,18 +16,23 @@ use std::{env, fs, io};
 /// An `ar` archive is this magic line followed by its members: here, none.
 const EMPTY_ARCHIVE: &str = "!<arch>\n";
 
+/// A linker script in the place of a shared library.
+const SCRIPT: &str = "INPUT(libOpenCL.a)\n";
+
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     let target = |key: &str| env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default();
     if target("VENDOR") == "apple" {
         return Ok(());
     }
-    let name = match target("ENV").as_str() {
-        "msvc" => "OpenCL.lib",
-        _ => "libOpenCL.a",
-    };
     let out = env::var("OUT_DIR").map_err(io::Error::other)?;
-    fs::write(Path::new(&out).join(name), EMPTY_ARCHIVE)?;
+    let folder = Path::new(&out);
+    if target("ENV") == "msvc" {
+        fs::write(folder.join("OpenCL.lib"), EMPTY_ARCHIVE)?;
+    } else {
+        fs::write(folder.join("libOpenCL.a"), EMPTY_ARCHIVE)?;
+        fs::write(folder.join("libOpenCL.so"), SCRIPT)?;
+    }
     println!("cargo::rustc-link-search=native={out}");
     Ok(())
 }
