@@ -14,6 +14,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/apt.sh
+. scripts/root.sh
 
 profile=()
 [ "${1:-}" != --release ] || { profile=(--release) && shift; }
@@ -34,32 +35,12 @@ cannot() {
     exit 77
 }
 
-# The mounts end with the process, so that nothing of them is left.
 # inside TYPE COMMAND...
 inside() {
-    # shellcheck disable=SC2016 # expanded inside
-    as_root unshare --mount --propagation private bash -euc '
-        root=$1 folder=$2 target=$3 cargo=$4 rustup=$5
-        shift 5
-        mkdir -p "$root"{/proc,/dev,"$folder","$target","$cargo","$rustup"}
-        for path in /proc /dev "$folder" "$target" "$cargo"; do
-            mount --rbind "$path" "$root$path"
-        done
-        [ ! -d "$rustup" ] || mount --rbind "$rustup" "$root$rustup"
-        exec chroot "$root" env --chdir="$folder" "$@"
-    ' rusticl "$root" "$PWD" "$target" "$cargo_home" "$rustup_home" HOME="$HOME" \
+    in_root "$root" "$PWD $target $cargo_home $rustup_home" HOME="$HOME" \
         CARGO_HOME="$cargo_home" RUSTUP_HOME="$rustup_home" PATH="$cargo_home/bin:$PATH" \
         OCL_ICD_VENDORS=rusticl.icd RUSTICL_ENABLE=llvmpipe RUSTICL_DEVICE_TYPE="$1" \
         HORTON_CACHE_DIR=/var/cache/horton-join ${small:+"$small"} "${@:2}"
-}
-
-set_up() {
-    scripts/ensure-tools.sh mmdebstrap >&2 || return
-    as_root rm -rf "$root" "$root.new"
-    as_root mmdebstrap --quiet --variant=minbase \
-        --include=mesa-opencl-icd,ocl-icd-libopencl1,pocl-opencl-icd trixie "$root.new" \
-        http://deb.debian.org/debian >&2 || return
-    as_root mv "$root.new" "$root"
 }
 
 # built CARGO-ARGUMENTS...: builds test binaries and prints where they are.
@@ -70,7 +51,8 @@ built() {
 
 mkdir -p "$target"
 [ "$(uname -s)" = Linux ] || cannot "it needs Linux"
-[ -d "$root" ] || set_up || cannot "no Debian 13 in $root"
+make_root "$root" trixie mesa-opencl-icd ocl-icd-libopencl1 pocl-opencl-icd ||
+    cannot "no Debian 13 in $root"
 inside gpu true || cannot "this system allows no mounts or no chroot"
 
 cargo build "${profile[@]}" --examples
