@@ -22,6 +22,7 @@ use datafusion::common::Result;
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::plan_nodes::{has_filter, is_row_filter};
+use crate::scan::infallible_plan::has_infallible_rows;
 
 use super::dynamic_filter::pushdown::preserves;
 use super::dynamic_filter::targets::rows_scanned;
@@ -102,7 +103,9 @@ fn find(
         }
         let scanned = rows_scanned(input);
         let read = scanned.or_else(|| is_begun.then(|| rows_below(input))?);
-        if let Some(rows) = read.filter(|_| has_filter(input)) {
+        // What can fail is read in the planned order.
+        let may_be_read = is_begun || has_infallible_rows(input);
+        if let Some(rows) = read.filter(|_| has_filter(input) && may_be_read) {
             found.push(FilteredInput {
                 path: path.clone(),
                 side,

@@ -24,6 +24,9 @@
 //! above are a filter, if they are there in time
 //! ([`note_above`](super::exec::HortonJoinExec::note_above)).
 //!
+//! DataFusion's join reads nothing of the right side if the left one is empty and its type then has
+//! no rows. So a right side that [can fail](crate::scan::infallible_plan) is not read first.
+//!
 //! One thing about a tree can be found out for little: that it has no rows, because a filter leaves
 //! none of one of its tables ([`read_ahead`](super::read_ahead)). Then it is first. That is found
 //! out of a tree on the left alone, which DataFusion's join would read first, too. A tree on the
@@ -43,6 +46,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use crate::plan_nodes::{has_filter, is_row_filter};
+use crate::scan::infallible_plan::has_infallible_rows;
 use crate::scan::pushdown_guard::PushdownGuard;
 
 use super::dynamic_filter::targets::rows_scanned;
@@ -138,7 +142,7 @@ impl ReadOrder {
     pub fn of(join: &HashJoinExec, reached: [bool; 2]) -> Self {
         let inputs = [join.left(), join.right()];
         let (_, filters_left) = join.join_type().swap().on_lr_is_preserved();
-        if !filters_left {
+        if !filters_left || relies_on_left(join) {
             return ReadOrder::Known(Side::Left);
         }
         match inputs.map(|input| is_small(input, false)) {
@@ -171,6 +175,13 @@ impl ReadOrder {
             ReadOrder::RightUnlessEmpty(_) => Side::Right,
         }
     }
+}
+
+/// Returns whether a query may rely on that the right side is not read if the left one is empty, as
+/// DataFusion's join does not: it can fail, or draws at random.
+fn relies_on_left(join: &HashJoinExec) -> bool {
+    let reads_no_right = join.join_type().empty_build_side_produces_empty_result();
+    reads_no_right && !has_infallible_rows(join.right())
 }
 
 /// What a plan shows of an input.

@@ -9,10 +9,12 @@
 //! whether they can be read at any time. An expression of which nothing is known counts as one that
 //! can fail. That goes for conditions over both inputs of a join, too. Functions of aggregates and
 //! windows are not looked at, only their arguments. Nor is what can go wrong in a source itself,
-//! such as a file that is gone.
+//! such as a file that is gone. Dynamic filters in scans are made of what
+//! [never fails](super::infallible).
 
 use std::sync::Arc;
 
+use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::plan_nodes::any_expression;
@@ -23,7 +25,7 @@ use super::infallible::is_infallible;
 /// never to fail.
 pub fn has_infallible_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let may_fail = any_expression(plan.as_ref(), |expression, schema| {
-        !is_infallible(expression, schema)
+        !expression.is::<DynamicFilterPhysicalExpr>() && !is_infallible(expression, schema)
     });
     !may_fail && plan.children().into_iter().all(has_infallible_rows)
 }

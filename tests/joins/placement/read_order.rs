@@ -114,6 +114,23 @@ fn a_scan_is_not_read_if_the_tree_is_empty() {
     }
 }
 
+/// The tree has no rows, which nothing but reading it shows. DataFusion's join reads no more then.
+#[test]
+fn a_scan_that_can_fail_is_not_read_before_a_tree() {
+    let sessions = sessions(&config());
+    let tree = "(SELECT av FROM (SELECT v av FROM big) a \
+                JOIN (SELECT v + 1000000 bv FROM big) b ON av = bv) t";
+    let fails = "(SELECT v FROM small WHERE CAST(concat('x', v) AS BIGINT) > 0)";
+    for text in [
+        format!("SELECT count(*) FROM {tree} JOIN {fails} c ON av = c.v"),
+        format!("SELECT count(*) FROM {tree} WHERE av IN (SELECT v FROM {fails} c)"),
+    ] {
+        assert_top(&sessions, &text, Left);
+    }
+    let text = format!("SELECT count(*) FROM {tree} JOIN small c ON av = c.v WHERE c.v > 0");
+    assert_top(&sessions, &text, Right);
+}
+
 /// The tree of `b` and `d` is read before `a`, and so before `c` is opened.
 #[test]
 fn a_scan_is_not_read_if_a_join_that_began_early_reads_nothing() {
