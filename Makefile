@@ -93,6 +93,15 @@ python: ## build the Python wheel and run its tests; EXAMPLE=1 runs an example
 	scripts/ensure-opencl.sh
 	$(ON_POCL) env EXAMPLE=$(EXAMPLE) scripts/python.sh || [ $$? = 77 ]
 
+.PHONY: release
+release: ## make the files of a release in target/dist: PARTS="crates wheels archive book sums"
+	scripts/release.sh $(PARTS)
+
+# 77: no root of Debian can be made here.
+.PHONY: installs
+installs: ## install what make release made in bare roots of Debian 12 and 13, and use it there
+	scripts/installs.sh || [ $$? = 77 ]
+
 # BIN=DIR runs the programs in DIR instead of building them: no cargo is needed (CONTRIBUTING.md).
 EVALUATED = evaluation devices tpch_join sql_bench device_bench paper_figures
 # Only variables of the command line count, none of the environment.
