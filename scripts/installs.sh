@@ -22,17 +22,24 @@ suites=("$@")
 # Names are found, and certificates checked, as on this machine.
 mounts="$PWD $dist /etc/resolv.conf /etc/hosts /etc/ssl/certs"
 peers=('datafusion==55.*' polars pyarrow pandas duckdb numpy pytest)
-pip=(python -m pip install --quiet --disable-pip-version-check --no-cache-dir --find-links "$dist")
+pip=(python -m pip install --quiet --disable-pip-version-check --no-cache-dir)
 opencl=(pocl-opencl-icd ocl-icd-libopencl1)
 join="SELECT count(*) AS n FROM '/tmp/trips.parquet' a JOIN '/tmp/trips.parquet' b USING (id)"
 
-archives=("$dist"/horton-sql-*.tar.gz)
-for file in "$dist"/horton_join-*.whl "$dist"/horton_sql-*.whl "${archives[@]}"; do
-    [ -e "$file" ] || {
-        echo "installs.sh: there is no $file; scripts/release.sh makes it" >&2
-        exit 1
+# the_one PATTERN: its file, of which there must be one.
+the_one() {
+    local found
+    mapfile -t found < <(compgen -G "$dist/$1")
+    [ ${#found[@]} = 1 ] || {
+        echo "installs.sh: ${#found[@]} files are $dist/$1; scripts/release.sh makes one" >&2
+        return 1
     }
-done
+    echo "${found[0]}"
+}
+archive=$(the_one 'horton-sql-*.tar.gz')
+# Wheels by their paths: PyPI may have others of these names.
+sql_wheel=$(the_one 'horton_sql-*.whl')
+join_wheel=$(the_one 'horton_join-*.whl')
 
 # inside COMMAND...
 inside() {
@@ -61,7 +68,7 @@ new_venv() {
 
 unpack() {
     as_root mkdir -p "$root/opt/shell"
-    as_root tar -C "$root/opt/shell" --strip-components 1 -xzf "${archives[0]}"
+    as_root tar -C "$root/opt/shell" --strip-components 1 -xzf "$archive"
 }
 
 # shell_joins WHERE PROGRAM OPTION...: fails unless a join runs there.
@@ -69,7 +76,10 @@ shell_joins() {
     local where=$1 said
     shift
     said=$(inside "$@" -c "COPY (SELECT value AS id FROM range(0, 100000)) TO '/tmp/trips.parquet'" \
-        -c "$join" 2>&1)
+        -c "$join" 2>&1) || {
+        echo "$said"
+        return 1
+    }
     echo "$said"
     grep -q '^| 100000 |$' <<<"$said" && grep -qE "1 join on $where" <<<"$said"
 }
@@ -104,23 +114,23 @@ for suite in "${suites[@]}"; do
     }
     # What the last run left.
     as_root rm -rf "$root/opt/shell"
+    inside apt-get update --quiet=2
     inside apt-get purge --quiet=2 --yes --autoremove "${opencl[@]}"
 
     timed 'horton-sql, archive' /opt unpack
     shell_joins 'the host' /opt/shell/horton-sql
     new_venv
-    timed 'horton-sql, wheel' /venv inside "${pip[@]}" horton-sql
+    timed 'horton-sql, wheel' /venv inside "${pip[@]}" "$sql_wheel"
     shell_joins 'the host' horton-sql
     new_venv
-    timed 'horton-join, wheel' /venv inside "${pip[@]}" horton-join
+    timed 'horton-join, wheel' /venv inside "${pip[@]}" "$join_wheel"
     python_joins host
 
-    inside apt-get update --quiet=2
     timed PoCL /usr inside apt-get install --quiet=2 --yes --no-install-recommends "${opencl[@]}"
     shell_joins '(cpu|pthread)' /opt/shell/horton-sql --set horton.enabled=always --device auto
     python_joins device
     timed "${peers[*]}" /venv inside "${pip[@]}" "${peers[@]}"
-    timed python/tests /venv inside python -m pytest -q -c python/pyproject.toml \
+    timed python/tests /venv inside python -B -m pytest -q -c python/pyproject.toml \
         --rootdir python -p no:cacheprovider python/tests
 done
 printf '\n| Debian | what | s | MB |\n|---|---|---|---|\n'

@@ -35,6 +35,7 @@ get_tools() {
 }
 
 pack_crates() {
+    rm -f "$dist"/*.crate
     cargo package --locked --no-verify "${crates[@]/#/--package=}"
     for crate in "${crates[@]}"; do
         cp "$target/package/$crate-$version.crate" "$dist"
@@ -43,6 +44,7 @@ pack_crates() {
 
 build_wheels() {
     get_tools
+    rm -f "$dist"/*.whl
     for member in python sql; do
         PATH=$tools/bin:$PATH CARGO_INCREMENTAL=0 "$tools/bin/maturin" build --release --strip \
             --locked --zig --target "$triple" --compatibility "$glibc" \
@@ -53,6 +55,7 @@ build_wheels() {
 # The program of the wheel, so that both are one.
 pack_archive() {
     local name=horton-sql-$version-$triple folder
+    rm -f "$dist"/horton-sql-*.tar.gz
     folder=$(mktemp -d)
     mkdir "$folder/$name"
     python3 - "$dist"/horton_sql-"$version"-*.whl "$folder/$name/horton-sql" <<'P'
@@ -72,6 +75,7 @@ P
 }
 
 pack_book() {
+    rm -f "$dist"/*-book.tar.gz
     scripts/book.sh
     tar -C target --owner 0 --group 0 -czf "$dist/horton-join-$version-book.tar.gz" book
 }

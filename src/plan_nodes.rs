@@ -177,6 +177,19 @@ fn any_expression_of_scan(
     computed.any(|column| test(column, table)) || parts.any(|part| test(part, table))
 }
 
+/// Returns whether a scan of files is in `plan`.
+pub fn has_scan_of_files(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let mut left = vec![plan];
+    while let Some(node) = left.pop() {
+        let scan = node.downcast_ref::<DataSourceExec>();
+        if scan.and_then(file_source).is_some() {
+            return true;
+        }
+        left.extend(node.children());
+    }
+    false
+}
+
 /// Returns what a scan of files computes its columns from, and which rows it leaves out.
 pub fn file_source(scan: &DataSourceExec) -> Option<&Arc<dyn FileSource>> {
     let files = scan.data_source().downcast_ref::<FileScanConfig>()?;

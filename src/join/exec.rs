@@ -31,7 +31,7 @@ use datafusion::physical_plan::{
 };
 
 use crate::config::{Enabled, HortonConfig};
-use crate::plan_nodes::stops_early;
+use crate::plan_nodes::{has_scan_of_files, stops_early};
 
 use super::decision::{Decision, JoinReport, Place};
 use super::dynamic_filter::targets::{FilterTargets, KeyFilter, holds_any};
@@ -85,6 +85,7 @@ pub struct HortonJoinExec {
     pub(super) runs: Arc<Runs>,
     pub(super) targets: OnceLock<FilterTargets>,
     pub(super) read_order: OnceLock<ReadOrder>,
+    reads_files: OnceLock<bool>,
     /// Unknown until the rules have seen the whole plan.
     above: OnceLock<Above>,
     pub(super) properties: Arc<PlanProperties>,
@@ -126,6 +127,7 @@ impl HortonJoinExec {
             shown: JoinReport::default(),
             targets: OnceLock::new(),
             read_order: OnceLock::new(),
+            reads_files: OnceLock::new(),
             above: OnceLock::new(),
         }
     }
@@ -224,6 +226,7 @@ impl HortonJoinExec {
             },
             targets: OnceLock::new(),
             read_order: OnceLock::new(),
+            reads_files: OnceLock::new(),
             above: self.above.clone(),
         }
     }
@@ -321,6 +324,15 @@ impl HortonJoinExec {
 
     pub(super) fn is_partitioned(&self) -> bool {
         *self.stock.partition_mode() == PartitionMode::Partitioned
+    }
+
+    /// Returns whether a scan of files is below. DataFusion reads each file once per plan.
+    pub(super) fn reads_files(&self) -> bool {
+        *self.reads_files.get_or_init(|| {
+            Side::BOTH
+                .iter()
+                .any(|side| has_scan_of_files(self.input(*side)))
+        })
     }
 
     pub(super) fn output_partitions(&self) -> usize {

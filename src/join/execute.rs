@@ -201,10 +201,10 @@ impl<'a> Execution<'a> {
             .runs
             .ask(partition, partitions, self.context, &filters)?;
         let (run, round) = (held.run(), held.round());
-        self.open_below(run)?;
         let (decision, at) = if self.join.is_partitioned() {
             (self.begin_partition(partition, run, round)?, 0)
         } else {
+            self.open_below(run)?;
             let begin = |again| match again {
                 Some(again) => self.begin_again(again, run),
                 None => self.begin(0, run),
@@ -220,7 +220,11 @@ impl<'a> Execution<'a> {
         let stream = futures::stream::once(opened).try_flatten();
         let stream = stream.map(move |batch| with_schema(&of_output, batch?));
         let stream = RecordBatchStreamAdapter::new(schema, stream);
-        Ok(JoinStream::boxed(held.holding(Box::pin(stream))))
+        let can_be_unread = !self.join.is_partitioned() && self.is_unlimited();
+        let can_be_unread = can_be_unread && self.join.reads_files();
+        Ok(JoinStream::boxed(
+            held.holding(Box::pin(stream), can_be_unread),
+        ))
     }
 
     /// Begins the build before the join is executed. All partitions must share it, and no filter of
@@ -267,13 +271,18 @@ impl<'a> Execution<'a> {
         })
     }
 
+    /// Returns whether the session has no limit on memory.
+    fn is_unlimited(self) -> bool {
+        let pool = self.context.memory_pool();
+        matches!(pool.memory_limit(), MemoryLimit::Infinite)
+    }
+
     /// Begins the execution of the join, which waits for filters, if scans below may be read ahead:
     /// they may hold its filters, which that sets back. Reads the scan of `side` ahead.
     fn wait(self, side: Option<Side>) -> Result<OpeningBuild> {
         let mut begun = Begun::default();
-        let pool = self.context.memory_pool();
         // A join that has begun opened its inputs itself.
-        if matches!(pool.memory_limit(), MemoryLimit::Infinite) && !self.join.runs.has_begun() {
+        if self.is_unlimited() && !self.join.runs.has_begun() {
             let run = self.join.runs.begin(&self.join.made_filters())?;
             begun.runs.extend(run.map(Run::held));
             begun
@@ -396,11 +405,7 @@ impl<'a> Execution<'a> {
     /// cannot, as filters wait for the last of them. Nor do they under a limit on memory: a later
     /// execution would build that side unfiltered, and might not find the room.
     fn may_build_other(self, ended: Side) -> Result<bool> {
-        let is_limited = !matches!(
-            self.context.memory_pool().memory_limit(),
-            MemoryLimit::Infinite
-        );
-        if is_limited || self.join.is_partitioned() || self.join.sides() != Sides::Open {
+        if !self.is_unlimited() || self.join.is_partitioned() || self.join.sides() != Sides::Open {
             return Ok(false);
         }
         let other = ended.other();
@@ -414,8 +419,8 @@ impl<'a> Execution<'a> {
             && rows_below(self.join.input(other)).is_some_and(|rows| rows <= most))
     }
 
-    /// Returns the input of build `partition` on `side`. Its read begins if it is first, waits for
-    /// no filter, and is one that the run keeps.
+    /// Returns the input of build `partition` on `side`. Its read begins if it is first and waits
+    /// for no filter.
     fn begin_input(self, side: Side, partition: usize, run: &Run) -> Result<Input> {
         if let Some(input) = run.take_ahead(side) {
             return Ok(input);

@@ -20,9 +20,9 @@
 //! each other. The next execution builds again.
 //!
 //! A build may have begun to read before its streams are polled, and a scan of files gives its rows
-//! once. So if all streams of a round are dropped unread, it counts as not asked for, and the run
-//! stays. In partitioned joins each stream has a build, which goes with it. Such a build begins to
-//! read when it is polled.
+//! once. So over files a first round whose streams are all dropped unread counts as not asked for,
+//! and the run stays. In partitioned joins each stream has a build, which goes with it. They begin
+//! nothing before they are polled.
 //!
 //! Two executions may each have one partition under way while both lack the other one. The first
 //! may end before it asks for that. So a run also stays while there is a context under which some
@@ -172,7 +172,7 @@ struct Round {
     asks: Vec<Ask>,
     /// Streams that are there.
     streams: usize,
-    /// True once a stream was polled.
+    /// True once a stream was polled, or if that makes no difference.
     is_read: bool,
     /// True once a stream was dropped before its end.
     is_cut: bool,
@@ -279,28 +279,24 @@ impl Rounds {
         self.alive.remove(&number)
     }
 
-    /// Returns whether one stream of round `number` is there, and none of them was read. A round
-    /// without a prepared join does not count: its streams have builds of their own.
-    fn is_unread(&self, number: usize) -> bool {
-        let round = self.alive.get(&number);
-        round.is_some_and(|round| round.streams == 1 && !round.is_read && round.decision.is_some())
-    }
-
-    /// Notes that the last stream of round `number` is gone unread: nothing was asked of it. The
-    /// first round stays, as its build may have begun to read. Returns another one.
-    fn take_back(&mut self, number: usize) -> Option<Round> {
-        let round = self.alive.get_mut(&number)?;
-        round.streams -= 1;
+    /// Notes that a stream of round `number` is gone, if it was the last one and none was read. Then
+    /// nothing was asked of the round. Returns whether that is so. Another round may have driven
+    /// the build, so there must be none.
+    fn take_back(&mut self, number: usize) -> bool {
+        let is_only = self.next == 1;
+        let round = self.alive.get_mut(&number);
+        let Some(round) = round.filter(|round| is_only && round.streams == 1 && !round.is_read)
+        else {
+            return false;
+        };
+        round.streams = 0;
         for ask in round.asks.drain(..) {
             let mut known = self.askers.iter_mut();
             if let Some(asker) = known.find(|asker| asker.context.ptr_eq(&ask.context)) {
                 asker.asked[ask.partition] -= 1;
             }
         }
-        if number == 0 {
-            return None;
-        }
-        self.alive.remove(&number)
+        true
     }
 }
 
@@ -606,7 +602,7 @@ pub struct Held {
     run: Arc<Run>,
     /// Number of the stream's round.
     round: Option<usize>,
-    /// True once the stream was polled.
+    /// True once the stream was polled, or counts as such.
     is_read: bool,
     ended: bool,
 }
@@ -622,8 +618,16 @@ impl Held {
         self.round.unwrap_or_default()
     }
 
-    /// Returns `stream`, whose hold this is, as one that keeps the run alive.
-    pub fn holding(self, stream: SendableRecordBatchStream) -> SendableRecordBatchStream {
+    /// Returns `stream`, whose hold this is, as one that keeps the run alive. If it
+    /// `can_be_unread`, others can take its place until it is polled.
+    pub fn holding(
+        mut self,
+        stream: SendableRecordBatchStream,
+        can_be_unread: bool,
+    ) -> SendableRecordBatchStream {
+        if !can_be_unread {
+            self.note_read();
+        }
         let schema = stream.schema();
         let stream = futures::stream::unfold((stream, self), |(mut stream, mut held)| {
             if !held.is_read {
@@ -638,7 +642,7 @@ impl Held {
         Box::pin(RecordBatchStreamAdapter::new(schema, stream))
     }
 
-    /// Notes that the stream is polled for the first time.
+    /// Notes that the stream is polled for the first time, or counts as if it was.
     fn note_read(&mut self) {
         self.is_read = true;
         let mut rounds = lock(&self.run.rounds);
@@ -656,16 +660,13 @@ impl Drop for Held {
         let current = runs.as_ref().map(|runs| lock(&runs.current));
         let mut current = current.filter(|current| current.any.ptr_eq(&Arc::downgrade(&self.run)));
         let mut rounds = lock(&self.run.rounds);
-        let gone = match self.round {
-            Some(round) if rounds.is_unread(round) => {
-                let gone = rounds.take_back(round);
-                if let Some(current) = &mut current {
-                    current.kept = (!rounds.are_whole()).then(|| Arc::clone(&self.run));
-                }
-                gone
+        let gone = match (self.round, &mut current) {
+            (Some(round), Some(current)) if rounds.take_back(round) => {
+                current.kept = Some(Arc::clone(&self.run));
+                None
             }
-            Some(round) => rounds.leave(round, self.ended),
-            None => None,
+            (Some(round), _) => rounds.leave(round, self.ended),
+            (None, _) => None,
         };
         if let Some(current) = &mut current
             && !rounds.is_any_asked

@@ -25,7 +25,8 @@
 //! ([`note_above`](super::exec::HortonJoinExec::note_above)).
 //!
 //! DataFusion's join reads nothing of the right side if the left one is empty and its type then has
-//! no rows. So a right side that [can fail](crate::scan::infallible_plan) is not read first.
+//! no rows. So a right side is not read first if one of its expressions [can
+//! fail](crate::scan::infallible_plan).
 //!
 //! One thing about a tree can be found out for little: that it has no rows, because a filter leaves
 //! none of one of its tables ([`read_ahead`](super::read_ahead)). Then it is first. That is found
@@ -142,9 +143,19 @@ impl ReadOrder {
     pub fn of(join: &HashJoinExec, reached: [bool; 2]) -> Self {
         let inputs = [join.left(), join.right()];
         let (_, filters_left) = join.join_type().swap().on_lr_is_preserved();
-        if !filters_left || relies_on_left(join) {
+        if !filters_left {
             return ReadOrder::Known(Side::Left);
         }
+        match Self::by_cost(inputs, reached) {
+            order if order.planned() == Side::Right && relies_on_left(join) => {
+                ReadOrder::Known(Side::Left)
+            }
+            order => order,
+        }
+    }
+
+    /// Returns the order that costs least for `inputs`.
+    fn by_cost(inputs: [&Arc<dyn ExecutionPlan>; 2], reached: [bool; 2]) -> Self {
         match inputs.map(|input| is_small(input, false)) {
             [false, false] => {}
             [false, true] if !has_filter(inputs[0]) => return ReadOrder::Known(Side::Right),
@@ -177,8 +188,8 @@ impl ReadOrder {
     }
 }
 
-/// Returns whether a query may rely on that the right side is not read if the left one is empty, as
-/// DataFusion's join does not: it can fail, or draws at random.
+/// Returns whether reading the right side can show although the left one is empty, where
+/// DataFusion's join would not read it: it can fail, or draws at random.
 fn relies_on_left(join: &HashJoinExec) -> bool {
     let reads_no_right = join.join_type().empty_build_side_produces_empty_result();
     reads_no_right && !has_infallible_rows(join.right())

@@ -60,7 +60,8 @@ async fn a_plan_runs_twice_and_at_the_same_time() {
 /// A scan of files gives its rows once. Joins may read before they are polled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_that_are_dropped_unread_take_no_rows_from_the_next_ones() {
-    let query = "SELECT small.v, big.v FROM small JOIN big ON small.k = big.k";
+    let query = "SELECT small.v, big.v FROM small JOIN big ON small.k = big.k \
+                 JOIN wide ON wide.k = big.k";
     let tables = Tables::new().await;
     let stock = SessionContext::new_with_config(one_partition());
     tables.register(&stock, Place::Parquet).await;
@@ -88,7 +89,7 @@ async fn streams_that_are_dropped_unread_take_no_rows_from_the_next_ones() {
             plans.push(plan.unwrap());
         }
         for (at, plan) in plans.iter().enumerate() {
-            assert_eq!(nodes::<HortonJoinExec>(plan).len(), 1);
+            assert_eq!(nodes::<HortonJoinExec>(plan).len(), 2);
             for wait in [0, 30, 30] {
                 let unread = plan.execute(0, session.task_ctx()).unwrap();
                 tokio::time::sleep(Duration::from_millis(wait)).await;
