@@ -279,9 +279,9 @@ impl Rounds {
         self.alive.remove(&number)
     }
 
-    /// Notes that a stream of round `number` is gone, if it was the last one and none was read. Then
-    /// nothing was asked of the round. Returns whether that is so. Another round may have driven
-    /// the build, so there must be none.
+    /// Notes that a stream of round `number` is gone, if it was the last one and none was read.
+    /// Then nothing was asked of the round. Returns whether that is so. Another round may have
+    /// driven the build, so there must be none.
     fn take_back(&mut self, number: usize) -> bool {
         let is_only = self.next == 1;
         let round = self.alive.get_mut(&number);
