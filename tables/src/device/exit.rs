@@ -105,8 +105,9 @@ pub fn guard_this_thread() {
 /// Returns whether this is the main thread; false where the system does not say.
 #[cfg(target_os = "linux")]
 fn is_main_thread() -> bool {
+    // glibc has `gettid` since 2.30, and releases run on 2.28.
     // SAFETY: both only return a number.
-    unsafe { libc::getpid() == libc::gettid() }
+    unsafe { libc::c_long::from(libc::getpid()) == libc::syscall(libc::SYS_gettid) }
 }
 
 /// Returns false: the system does not say.
