@@ -220,10 +220,10 @@ impl<'a> Execution<'a> {
         let stream = futures::stream::once(opened).try_flatten();
         let stream = stream.map(move |batch| with_schema(&of_output, batch?));
         let stream = RecordBatchStreamAdapter::new(schema, stream);
-        let can_be_unread = !self.join.is_partitioned() && self.is_unlimited();
-        let can_be_unread = can_be_unread && self.join.reads_files();
+        let stays_unread = !self.join.is_partitioned() && self.is_unlimited();
+        let stays_unread = stays_unread && self.join.reads_files();
         Ok(JoinStream::boxed(
-            held.holding(Box::pin(stream), can_be_unread),
+            held.holding(Box::pin(stream), stays_unread),
         ))
     }
 

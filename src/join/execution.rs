@@ -19,9 +19,9 @@
 //! node is there. Here it goes with its last stream, once all partitions were asked for as often as
 //! each other. The next execution builds again.
 //!
-//! A build may have begun to read before its streams are polled, and a scan of files gives its rows
-//! once. So over files a first round whose streams are all dropped unread counts as not asked for,
-//! and the run stays. In partitioned joins each stream has a build, which goes with it. They begin
+//! A first round whose streams are all dropped unread counts as not asked for: the next one begins
+//! anew. But the build may have begun to read, and a scan of files gives its rows once. So a run
+//! over files stays. In partitioned joins each stream has a build, which goes with it. They begin
 //! nothing before they are polled.
 //!
 //! Two executions may each have one partition under way while both lack the other one. The first
@@ -172,7 +172,7 @@ struct Round {
     asks: Vec<Ask>,
     /// Streams that are there.
     streams: usize,
-    /// True once a stream was polled, or if that makes no difference.
+    /// True once a stream was polled.
     is_read: bool,
     /// True once a stream was dropped before its end.
     is_cut: bool,
@@ -356,6 +356,7 @@ impl Runs {
             run,
             round: Some(round),
             is_read: false,
+            stays_unread: false,
             ended: false,
         })
     }
@@ -581,6 +582,7 @@ impl Run {
             run: self,
             round: None,
             is_read: false,
+            stays_unread: false,
             ended: false,
         }
     }
@@ -602,8 +604,10 @@ pub struct Held {
     run: Arc<Run>,
     /// Number of the stream's round.
     round: Option<usize>,
-    /// True once the stream was polled, or counts as such.
+    /// True once the stream was polled.
     is_read: bool,
+    /// True if the run is kept if no stream was polled.
+    stays_unread: bool,
     ended: bool,
 }
 
@@ -618,16 +622,14 @@ impl Held {
         self.round.unwrap_or_default()
     }
 
-    /// Returns `stream`, whose hold this is, as one that keeps the run alive. If it
-    /// `can_be_unread`, others can take its place until it is polled.
+    /// Returns `stream`, whose hold this is, as one that keeps the run alive. If nobody polls it or
+    /// another one, the run stays for the next ones if it `stays_unread`, or else ends.
     pub fn holding(
         mut self,
         stream: SendableRecordBatchStream,
-        can_be_unread: bool,
+        stays_unread: bool,
     ) -> SendableRecordBatchStream {
-        if !can_be_unread {
-            self.note_read();
-        }
+        self.stays_unread = stays_unread;
         let schema = stream.schema();
         let stream = futures::stream::unfold((stream, self), |(mut stream, mut held)| {
             if !held.is_read {
@@ -642,7 +644,7 @@ impl Held {
         Box::pin(RecordBatchStreamAdapter::new(schema, stream))
     }
 
-    /// Notes that the stream is polled for the first time, or counts as if it was.
+    /// Notes that the stream is polled for the first time.
     fn note_read(&mut self) {
         self.is_read = true;
         let mut rounds = lock(&self.run.rounds);
@@ -662,7 +664,13 @@ impl Drop for Held {
         let mut rounds = lock(&self.run.rounds);
         let gone = match (self.round, &mut current) {
             (Some(round), Some(current)) if rounds.take_back(round) => {
-                current.kept = Some(Arc::clone(&self.run));
+                **current = match self.stays_unread {
+                    true => Current {
+                        any: Arc::downgrade(&self.run),
+                        kept: Some(Arc::clone(&self.run)),
+                    },
+                    false => Current::default(),
+                };
                 None
             }
             (Some(round), _) => rounds.leave(round, self.ended),

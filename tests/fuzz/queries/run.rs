@@ -601,7 +601,8 @@ fn runs_again(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> bool {
 /// Returns whether streams of `plan` can be dropped unread, and asked for again. A
 /// `RepartitionExec` gives each partition out once, and so does a join on a device in the place of
 /// one. A sort that keeps first rows counts those that end. Two others of DataFusion's nodes read
-/// before they are polled. So a plan with them must be one that [`runs_again`].
+/// before they are polled. So a plan with them must be one that [`runs_again`]. Under a limit on
+/// memory, what was read of files is not kept.
 fn can_be_left_unread(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> bool {
     let joins = HortonJoinExec::all_in(plan);
     let shares = |join: &&HortonJoinExec| join.planned_mode() == PartitionMode::Partitioned;
@@ -611,6 +612,7 @@ fn can_be_left_unread(plan: &Arc<dyn ExecutionPlan>, options: &Options) -> bool 
         && !(options.on_device && joins.iter().any(shares))
         && !keeps_first_rows(plan)
         && (!reads_early || runs_again(plan, options))
+        && (options.pool.is_none() || scans_of_files(plan) == 0)
 }
 
 fn has_limit(plan: &Arc<dyn ExecutionPlan>) -> bool {
