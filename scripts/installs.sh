@@ -19,8 +19,8 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 dist=$(realpath -m "${DIST:-$target/dist}")
 suites=("$@")
 [ $# != 0 ] || suites=(bookworm trixie)
-# Names are found, and certificates checked, as on this machine.
-mounts="$PWD $dist /etc/resolv.conf /etc/hosts /etc/ssl/certs"
+# Names are found, certificates checked, and cores and memory counted as on this machine.
+mounts="$PWD $dist /sys /etc/resolv.conf /etc/hosts /etc/ssl/certs"
 peers=('datafusion==55.*' polars pyarrow pandas duckdb numpy pytest)
 pip=(python -m pip install --quiet --disable-pip-version-check --no-cache-dir)
 opencl=(pocl-opencl-icd ocl-icd-libopencl1)

@@ -664,13 +664,11 @@ impl Drop for Held {
         let mut rounds = lock(&self.run.rounds);
         let gone = match (self.round, &mut current) {
             (Some(round), Some(current)) if rounds.take_back(round) => {
-                **current = match self.stays_unread {
-                    true => Current {
-                        any: Arc::downgrade(&self.run),
-                        kept: Some(Arc::clone(&self.run)),
-                    },
-                    false => Current::default(),
-                };
+                if self.stays_unread {
+                    current.kept = Some(Arc::clone(&self.run));
+                } else {
+                    **current = Current::default();
+                }
                 None
             }
             (Some(round), _) => rounds.leave(round, self.ended),
