@@ -82,15 +82,24 @@ __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void count_pair
 // bits[i / 32] receives bit i % 32: whether row i has a match.
 __kernel __attribute__((reqd_work_group_size(PAIR_GROUP, 1, 1))) void match_bits(
     __global const uint *values, __global uint *bits, uint n) {
+  const uint from = get_group_id(0) * PAIR_TILE, size = min(n - from, (uint)PAIR_TILE);
+#if ONE_ITEM
+  for (uint at = 0; at < size; at += 32) {
+    uint word = 0;
+    for (uint bit = 0; bit < min(size - at, 32u); ++bit)
+      word |= (uint)(values[from + at + bit] != MISS) << bit;
+    bits[(from + at) / 32] = word;
+  }
+#else
   __local uint words[PAIR_TILE / 32];
-  const uint self = get_local_id(0), from = get_group_id(0) * PAIR_TILE;
-  const uint size = min(n - from, (uint)PAIR_TILE);
+  const uint self = get_local_id(0);
   for (uint w = self; w < PAIR_TILE / 32; w += PAIR_GROUP) words[w] = 0;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint i = self; i < size; i += PAIR_GROUP)
     if (values[from + i] != MISS) atomic_or(&words[i / 32], 1u << (i % 32));
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint w = self; w < (size + 31) / 32; w += PAIR_GROUP) bits[from / 32 + w] = words[w];
+#endif
 }
 
 #if !ONE_ITEM
