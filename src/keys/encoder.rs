@@ -218,20 +218,27 @@ impl KeyEncoder {
     /// [`Error::Internal`] when the columns are not the key columns of this encoder, or
     /// differ in length, or have not as many rows as `out`.
     pub fn encode(&self, columns: &[ArrayRef], out: &mut [u32]) -> Result<Option<BooleanBuffer>> {
-        let rows = row_count(columns, &self.types)?;
-        if out.len() != rows * self.words() {
-            return Err(Error::Internal(format!(
-                "{} words for the normalized keys of {rows} rows of {} words",
-                out.len(),
-                self.words()
-            )));
-        }
+        self.check(columns, out)?;
         let mask = match &self.plan {
             Plan::PackedKeys(exact) => exact.encode(columns, out)?,
             Plan::PaddedStrings(padded) => padded.encode(columns, out)?,
             Plan::HashedKeys(hashed) => hashed.encode(columns, out)?,
         };
         Ok(mask.filter(|mask| mask.has_false()))
+    }
+
+    /// Returns the number of rows of `columns`, if they are key columns of this encoder and `out`
+    /// has room for their normalized keys.
+    fn check(&self, columns: &[ArrayRef], out: &[u32]) -> Result<usize> {
+        let rows = row_count(columns, &self.types)?;
+        if out.len() == rows * self.words() {
+            return Ok(rows);
+        }
+        Err(Error::Internal(format!(
+            "{} words for the normalized keys of {rows} rows of {} words",
+            out.len(),
+            self.words()
+        )))
     }
 
     /// Returns the rows of `key`, the only key column, for whose packed key `has` is true. Rows
@@ -250,6 +257,41 @@ impl KeyEncoder {
         }
     }
 
+    /// Writes normalized keys of rows to look up to the front of `out`, as
+    /// [`encode`](Self::encode) does; returns the rows that have one, or `None` if all have.
+    ///
+    /// Where the encoding leaves a normalized key that no build row has, a row that cannot match
+    /// may have that. So whichever rows are fewer are visited: those that cannot match, to write
+    /// it, or those that can, to move their keys to the front.
+    ///
+    /// # Errors
+    /// The errors of [`encode`](Self::encode).
+    pub fn encode_probe(&self, columns: &[ArrayRef], out: &mut [u32]) -> Result<Option<Vec<u32>>> {
+        let rows = self.check(columns, out)?;
+        let free = match &self.plan {
+            Plan::PackedKeys(packed) => packed.absent().map(|absent| (packed, absent)),
+            Plan::PaddedStrings(_) | Plan::HashedKeys(_) => None,
+        };
+        let Some((packed, absent)) = free else {
+            return self.encode_matchable(columns, out);
+        };
+        let are_few = |outside: usize| 2 * outside < rows;
+        let mask = match packed.encode_or_absent(columns, out, absent)? {
+            Some(0) => return Ok(None),
+            Some(outside) if are_few(outside) => return Ok(None),
+            Some(_) => BooleanBuffer::collect_bool(rows, |row| u64::from(out[row]) != absent),
+            None => match self.encode(columns, out)? {
+                None => return Ok(None),
+                Some(mask) => mask,
+            },
+        };
+        if are_few(rows - mask.count_set_bits()) {
+            packed.fill(out, &!&mask, absent);
+            return Ok(None);
+        }
+        Ok(Some(self.compact(out, &mask)))
+    }
+
     /// Writes the normalized keys of the rows that can match to the front of `out`, as
     /// [`encode`](Self::encode) does those of all; returns their rows, or `None` if all can.
     ///
@@ -263,12 +305,16 @@ impl KeyEncoder {
         let Some(mask) = self.encode(columns, out)? else {
             return Ok(None);
         };
-        let rows = match self.words() {
-            1 => compact::<1>(out.as_chunks_mut().0, &mask),
-            2 => compact::<2>(out.as_chunks_mut().0, &mask),
-            words => compact_long(out, words, &mask),
-        };
-        Ok(Some(rows))
+        Ok(Some(self.compact(out, &mask)))
+    }
+
+    /// Moves the normalized keys of the rows in `mask` to the front; returns the rows.
+    fn compact(&self, out: &mut [u32], mask: &BooleanBuffer) -> Vec<u32> {
+        match self.words() {
+            1 => compact::<1>(out.as_chunks_mut().0, mask),
+            2 => compact::<2>(out.as_chunks_mut().0, mask),
+            words => compact_long(out, words, mask),
+        }
     }
 }
 

@@ -15,10 +15,10 @@
 //!
 //! * *packed*: equal normalized keys mean equal keys. Integers, dates, times, timestamps,
 //!   durations, year-month intervals, decimals up to 128 bits and Booleans. A probe value outside
-//!   the build side's range cannot match and is told apart here, without a lookup. Cost: one pass
-//!   over the build keys for the ranges; then a subtraction and a multiplication per value. Two
-//!   words are told apart on the device ([`crate::table::multimap::multiword`]), at any spread of
-//!   the keys.
+//!   the build side's range cannot match: it has no key, or one that no build row has. Cost: one
+//!   pass over the build keys for the ranges; then a subtraction and a multiplication per value.
+//!   Two words are told apart on the device ([`crate::table::multimap::multiword`]), at any spread
+//!   of the keys.
 //! * *padded*: as exact as packed keys, for strings and binary values that take up to 8 words with
 //!   all other columns.
 //! * *hashed*: longer strings, floats, nested values, wider ranges. Unequal keys may share a

@@ -16,8 +16,8 @@
 //!
 //! The loops are over plain slices, one column at a time: a first pass writes all codes
 //! and notices whether any value was outside the range; only then a second pass over the
-//! (cached) batch finds out which. NULL slots are encoded like values and repaired later.
-//! One core encodes faster than it can fetch.
+//! (cached) batch finds out which, or writes a code for them that no build row has. NULL slots
+//! are encoded like values and repaired later. One core encodes faster than it can fetch.
 //!
 //! A filter's set needs no codes: a test of one column is one pass.
 
@@ -127,6 +127,39 @@ impl PackedKeys {
         u128::BITS - self.codes.saturating_sub(1).leading_zeros()
     }
 
+    /// Returns a normalized key that no build row has, if one is left.
+    pub fn absent(&self) -> Option<u64> {
+        let is_left = (1..max_codes(self.words)).contains(&self.codes);
+        is_left.then_some(self.codes as u64)
+    }
+
+    /// Writes the normalized key of each row of the only key column to `out`, and `absent` for
+    /// values outside the range. Returns how many these are; `None`, without having written
+    /// anything, if there are more columns, NULLs, or keys of more words.
+    pub fn encode_or_absent(
+        &self,
+        columns: &[ArrayRef],
+        out: &mut [u32],
+        absent: u64,
+    ) -> Result<Option<usize>> {
+        let ([only], [array], 1) = (self.columns.as_slice(), columns, self.words) else {
+            return Ok(None);
+        };
+        let values = Values::of(array)?;
+        Ok(match values.nulls() {
+            None => only.encode_or_absent(&values, out, absent as u32),
+            Some(_) => None,
+        })
+    }
+
+    /// Writes `key` to `out` for each of `rows`.
+    pub fn fill(&self, out: &mut [u32], rows: &BooleanBuffer, key: u64) {
+        match self.words {
+            1 => fill::<1>(out.as_chunks_mut().0, rows, key),
+            _ => fill::<MAX_WORDS>(out.as_chunks_mut().0, rows, key),
+        }
+    }
+
     /// Writes the normalized key of each row to `out` and returns which of them can match.
     pub fn encode(&self, columns: &[ArrayRef], out: &mut [u32]) -> Result<Option<BooleanBuffer>> {
         match self.words {
@@ -159,6 +192,11 @@ impl PackedKeys {
         }
         Ok(mask)
     }
+}
+
+fn fill<const W: usize>(out: &mut [[u32; W]], rows: &BooleanBuffer, key: u64) {
+    let key = to_words(key);
+    rows.set_indices().for_each(|row| out[row] = key);
 }
 
 /// Returns the words of a normalized key, low word first.
@@ -308,6 +346,20 @@ impl Column {
         })
     }
 
+    /// Writes the codes of values without NULLs, and `absent` for those outside the range. Returns
+    /// how many these are; `None` if the column has no range.
+    fn encode_or_absent(&self, values: &Values, out: &mut [u32], absent: u32) -> Option<usize> {
+        let span = self.span?;
+        by_native!(self.native, T => {
+            let (range, values) = (Range::<T>::new(self.min, span), values.slice());
+            if !range.write(values, out.as_chunks_mut::<1>().0, None) {
+                return Some(0);
+            }
+            range.write_or_absent(values, out, absent);
+        });
+        Some(out.iter().filter(|code| **code == absent).count())
+    }
+
     /// Returns the rows for whose code `has` is true. NULLs are left out.
     fn test(&self, values: &Values, has: impl Fn(u64) -> bool) -> BooleanBuffer {
         let Some(span) = self.span else {
@@ -361,6 +413,17 @@ impl<T: Key> Range<T> {
         out: &mut [[u32; W]],
         factor: Option<u64>,
     ) -> Option<BooleanBuffer> {
+        let is_any_outside = self.write(values, out, factor);
+        is_any_outside.then(|| self.test(values, |_| true))
+    }
+
+    /// Writes the same; returns whether any of `values` is outside the range.
+    fn write<const W: usize>(
+        &self,
+        values: &[T],
+        out: &mut [[u32; W]],
+        factor: Option<u64>,
+    ) -> bool {
         let mut excess = T::Code::default();
         let mut code = |value: &T| {
             let code = value.minus(self.min);
@@ -372,7 +435,19 @@ impl<T: Key> Range<T> {
             None => pairs.for_each(|(out, value)| *out = to_words(code(value))),
             Some(_) => pairs.for_each(|(out, value)| add(out, code(value), factor)),
         }
-        excess.top_bit().then(|| self.test(values, |_| true))
+        excess.top_bit()
+    }
+
+    /// Writes the codes of `values`, and `absent` for those outside the range.
+    fn write_or_absent(&self, values: &[T], out: &mut [u32], absent: u32) {
+        for (out, value) in out.iter_mut().zip(values) {
+            let code = value.minus(self.min);
+            *out = if code > self.span {
+                absent
+            } else {
+                code.low() as u32
+            };
+        }
     }
 
     /// Returns which of `values` are in the range, with a code for which `has` is true. Calls `has`
@@ -442,7 +517,7 @@ keys! {
 }
 
 /// The difference between a value and its column's minimum.
-trait Code: Copy + Default + BitOr<Output = Self> {
+trait Code: Copy + Default + Ord + BitOr<Output = Self> {
     /// Returns a span that fits.
     fn narrow(span: u64) -> Self;
     /// Returns the low 64 bits: the code, if the value is in the range.

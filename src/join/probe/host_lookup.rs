@@ -56,7 +56,8 @@ pub async fn lookup_again(
     for probe in batches {
         let columns = evaluate_expressions_to_arrays(on, &probe.batch)?;
         let before = keys.len();
-        let rows = append_matchable(build, &columns, &mut keys)?;
+        let rows = append_keys(build, &columns, &mut keys)?;
+        // Keys that changed are noticed only if fewer or more of a batch can match.
         let places = (keys.len() - before) / build.encoder().words();
         if places != probe.positions.len() || rows != probe.rows {
             let reason = "join keys gave other values when they were evaluated again: \
@@ -75,7 +76,7 @@ pub async fn visit_again(build: &Arc<BuildSide>, batches: &[Vec<ArrayRef>]) -> R
     let mut keys = Vec::new();
     for columns in batches {
         keys.clear();
-        append_matchable(build, columns, &mut keys)?;
+        append_keys(build, columns, &mut keys)?;
         host_matches(build, &keys, ChunkPosition::default()).await?;
     }
     Ok(())
@@ -96,9 +97,9 @@ async fn host_matches(
     Ok(matches)
 }
 
-/// Appends the normalized keys of the rows that can match; returns those rows, or `None` if all
-/// can.
-fn append_matchable(
+/// Appends the normalized keys of the rows that have one; returns those rows, or `None` if all
+/// have.
+fn append_keys(
     build: &BuildSide,
     columns: &[ArrayRef],
     keys: &mut Vec<u32>,
@@ -106,10 +107,8 @@ fn append_matchable(
     let (before, words) = (keys.len(), build.encoder().words());
     let rows = columns.first().map_or(0, |column| column.len());
     keys.resize(before + rows * words, 0);
-    let matchable = build
-        .encoder()
-        .encode_matchable(columns, &mut keys[before..])?;
-    let kept = matchable.as_ref().map_or(rows, Vec::len);
+    let with_key = build.encoder().encode_probe(columns, &mut keys[before..])?;
+    let kept = with_key.as_ref().map_or(rows, Vec::len);
     keys.truncate(before + kept * words);
-    Ok(matchable)
+    Ok(with_key)
 }

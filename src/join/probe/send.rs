@@ -5,7 +5,8 @@
 //!                            └▶ host memory ────▶ the host, if no device has it any more
 //! ```
 //!
-//! Keys are encoded where the device copies them from. A row that cannot match has no key.
+//! Keys are encoded where the device copies them from. A row that cannot match has no key, or one
+//! that no build row has.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -92,12 +93,12 @@ impl LookupInFlight {
                 build.null_aware().note(&columns);
             }
             let from = place;
-            let mut matchable = None;
+            let mut with_key = None;
             if let Some(keys) = &mut keys {
                 let (at, rows) = (place * words, batch.num_rows());
                 let out = &mut keys.words()[at..at + rows * words];
-                matchable = build.encoder().encode_matchable(&columns, out)?;
-                place += matchable.as_ref().map_or(rows, Vec::len);
+                with_key = build.encoder().encode_probe(&columns, out)?;
+                place += with_key.as_ref().map_or(rows, Vec::len);
             }
             let columns = if build.encoder().is_exact() && !build.visits_on_device() {
                 Vec::new()
@@ -105,7 +106,7 @@ impl LookupInFlight {
                 columns
             };
             let places = from as u32..place as u32;
-            chunk.push_back(ProbeBatch::new(batch, columns, places, matchable));
+            chunk.push_back(ProbeBatch::new(batch, columns, places, with_key));
         }
         let (table, answer) = match keys.filter(|_| place > 0) {
             Some(ChunkKeys::ForDevice(table, mut keys, permit)) => {

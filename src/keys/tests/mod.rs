@@ -42,7 +42,41 @@ fn encode_words(encoder: &KeyEncoder, columns: &[ArrayRef]) -> Vec<Option<Vec<u3
     let matchable = codes.iter().zip(0..);
     let matchable = matchable.filter_map(|(code, row)| Some((row, code.as_deref()?)));
     assert!(of_front.eq(matchable));
+    check_probe(encoder, columns, &codes);
     codes
+}
+
+/// Checks `encode_probe`: rows that can match have their normalized `keys`, others none, or all of
+/// them the one that no build row has.
+fn check_probe(encoder: &KeyEncoder, columns: &[ArrayRef], keys: &[Option<Vec<u32>>]) {
+    let words = encoder.words();
+    let mut out = vec![0xdead_beef; keys.len() * words];
+    let with_key = encoder.encode_probe(columns, &mut out).unwrap();
+    let is_whole = with_key.is_none();
+    let with_key = with_key.unwrap_or_else(|| (0..keys.len() as u32).collect());
+    let mut absent = None;
+    for (row, words) in with_key.iter().zip(out.chunks(words)) {
+        match &keys[*row as usize] {
+            Some(key) => assert_eq!(key, words),
+            None => {
+                assert!(is_whole && encoder.is_exact());
+                assert_eq!(words, *absent.get_or_insert(words));
+                let code = words.iter().rev();
+                let code = code.fold(0, |code, word| code << 32 | u64::from(*word));
+                assert!(encoder.domain_size().is_none_or(|size| code == size));
+            }
+        }
+    }
+    let matchable = keys.iter().flatten().count();
+    assert_eq!(
+        with_key.len(),
+        if is_whole { keys.len() } else { matchable }
+    );
+    assert!(
+        keys.iter()
+            .flatten()
+            .all(|key| Some(key.as_slice()) != absent)
+    );
 }
 
 /// The same of normalized keys of up to two words, as numbers.

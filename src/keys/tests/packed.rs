@@ -80,6 +80,42 @@ fn all_rows_matching_needs_no_mask() {
     assert_eq!(encoder.to_string(), "exact(1 column, 9 codes)");
 }
 
+/// Rows of `probe` that `encode_probe` gives a normalized key, and the keys, one word each.
+fn encode_probe(build: &ArrayRef, probe: &ArrayRef) -> (Option<Vec<u32>>, Vec<u32>) {
+    let encoder = fit_one(build, NullEqualsNothing);
+    let mut keys = vec![0xdead_beef; probe.len() * encoder.words()];
+    let rows = encoder
+        .encode_probe(&[Arc::clone(probe)], &mut keys)
+        .unwrap();
+    (rows, keys)
+}
+
+#[test]
+fn rows_that_cannot_match_have_the_free_code_if_they_are_fewer() {
+    let build = int64([10, 13]);
+    let (rows, keys) = encode_probe(
+        &build,
+        &int64([Some(9), Some(10), None, Some(12), Some(13)]),
+    );
+    assert_eq!((rows, keys), (None, vec![4, 0, 4, 2, 3]));
+    let (rows, keys) = encode_probe(
+        &build,
+        &int64([Some(9), Some(10), None, Some(14), Some(13)]),
+    );
+    assert_eq!((rows, &keys[..2]), (Some(vec![1, 4]), &[0, 3][..]));
+}
+
+#[test]
+fn without_a_free_code_rows_that_cannot_match_have_no_key() {
+    let all = array(Int32Array::from(vec![i32::MIN, i32::MAX]));
+    let probe = array(Int32Array::from(vec![Some(1), None, Some(2)]));
+    let (rows, keys) = encode_probe(&all, &probe);
+    assert_eq!(rows, Some(vec![0, 2]));
+    assert_eq!(keys[..2], [(1 << 31) + 1, (1 << 31) + 2]);
+    let (rows, _) = encode_probe(&int64([None::<i64>]), &int64([1, 2]));
+    assert_eq!(rows, Some(vec![]));
+}
+
 #[test]
 fn long_batches_agree_with_plain_arithmetic() {
     let mut rng = Mt64::new(7);

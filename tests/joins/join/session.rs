@@ -560,7 +560,7 @@ fn metrics_of_a_join_are_plausible() {
         type_b < buckets && buckets * 8 == slots,
         "{type_b} of {buckets}"
     );
-    // Rows outside the build side's range are not looked up.
+    // Batches of which no row is in the build side's range are not looked up.
     let (read, lookups) = run.ratio("buckets_per_lookup");
     assert_eq!(lookups, 3000);
     assert!((3000..4500).contains(&read), "{read}");
