@@ -15,7 +15,9 @@ use crate::table::multimap::pairs::{Matches, Pairs};
 use crate::table::primitives::rows::set_bits;
 
 use super::columns::{GatheredColumns, GatheredLayout};
-use super::result::{HostWords, LookupKind, LookupResult, PairCursor, Window, no_pairs_wanted};
+use super::result::{
+    HostWords, LookupKind, LookupResult, PairCursor, PairKeys, Window, bits_at, no_pairs_wanted,
+};
 use super::table::JoinTable;
 
 /// Looks `keys` up in `table`, on its device. The `permit` to fill their staging memory is held
@@ -41,7 +43,7 @@ pub fn lookup(
     let checked = found.map(move |answer| {
         let answer = answer?;
         let found = &answer.value;
-        check_window(&of, &found.window, found.keys)?;
+        check_window(&of, &found.window, (found.keys, found.total))?;
         Ok(answer)
     });
     checked.boxed()
@@ -61,12 +63,12 @@ impl PairCursor for DeviceMatches {
         wanted: LookupKind,
     ) -> BoxFuture<'static, Result<Answer<Window>>> {
         let (table, of) = (Arc::clone(&self.table), Arc::clone(&self.table));
-        let keys = self.matches.keys();
+        let of_lookup = (self.matches.keys(), self.matches.total());
         let window =
             table.run(move |queue| fetch_window(queue, &self.table, &self.matches, first, wanted));
         let checked = window.map(move |answer| {
             let answer = answer?;
-            check_window(&of, &answer.value, keys)?;
+            check_window(&of, &answer.value, of_lookup)?;
             Ok(answer)
         });
         checked.boxed()
@@ -122,10 +124,17 @@ fn fetch_window(
     debug_assert!(first < matches.total(), "a window begins with a pair");
     let left = usize::try_from(matches.total() - first).unwrap_or(usize::MAX);
     let len = left.min(window);
-    let (probe, build) = if matches.one_each() {
+    // No key has two pairs, and bits of all keys are no more words than the pairs' positions.
+    let by_bits = matches.matched() == matches.total() && matches.keys().div_ceil(32) <= len;
+    let (keys, build) = if by_bits {
         let build = queue.allocate("build rows of pairs", len)?;
         matches.write_build(queue, first, &build)?;
-        (None, build)
+        let keys = if matches.one_each() {
+            None
+        } else {
+            Some(matches.bits(queue)?)
+        };
+        (keys, build)
     } else {
         let pairs = Pairs::with_room(queue, len)?;
         matches.write(queue, first, &pairs)?;
@@ -141,9 +150,10 @@ fn fetch_window(
     if build_rows {
         wanted.push(queue.begin_fetch(build, len)?);
     }
-    let brings_probe = probe.is_some();
-    if let Some(probe) = probe {
-        wanted.push(queue.begin_fetch(probe, len)?);
+    let brings_keys = keys.is_some();
+    if let Some(keys) = keys {
+        let words = keys.len();
+        wanted.push(queue.begin_fetch(keys, words)?);
     }
     let mut fetched = queue.end_fetches(wanted)?.into_iter();
     let mut next_if = |is_there: bool| if is_there { fetched.next() } else { None };
@@ -153,7 +163,11 @@ fn fetch_window(
         len,
         columns: columns.map(|words| GatheredColumns { layout, words }),
         build: next_if(build_rows).map(HostWords::Staged),
-        probe: next_if(brings_probe).map(HostWords::Staged),
+        keys: match next_if(brings_keys).map(HostWords::Staged) {
+            None => PairKeys::Each,
+            Some(bits) if by_bits => PairKeys::Bits(bits),
+            Some(positions) => PairKeys::Positions(positions),
+        },
     };
     debug_assert!(
         window.end() <= matches.total(),
@@ -162,26 +176,42 @@ fn fetch_window(
     Ok(window)
 }
 
-/// Checks the numbers of a window's pairs, which are of `keys` keys: rows are taken by them.
-/// Whoever waits for the window does so, as queue threads have the next one to bring.
+/// Checks the numbers of the pairs of a window, as rows are taken by them. The lookup has so many
+/// keys, and pairs in total. Whoever waits for the window does so, as queue threads have the next
+/// one to bring.
 ///
 /// # Errors
 /// [`WrongAnswer`](DeviceError::WrongAnswer).
-fn check_window(table: &JoinTable, window: &Window, keys: usize) -> Result<(), DeviceError> {
-    let numbers = [
-        ("build row", window.build.as_deref(), table.rows),
-        ("probe row", window.probe.as_deref(), keys),
-    ];
-    for (what, numbers, end) in numbers {
-        let numbers = numbers.unwrap_or(&[]);
+fn check_window(
+    table: &JoinTable,
+    window: &Window,
+    (keys, total): (usize, u64),
+) -> Result<(), DeviceError> {
+    let is_wrong = |what: String| DeviceError::WrongAnswer {
+        device: table.device.info().label(),
+        what,
+    };
+    let positions = match &window.keys {
+        PairKeys::Positions(positions) => &positions[..],
+        PairKeys::Bits(words) => {
+            let matched = bits_at(words, &(0..keys as u32)).count_set_bits();
+            if matched as u64 != total {
+                return Err(is_wrong(format!("{matched} bits of {total} keys")));
+            }
+            &[]
+        }
+        PairKeys::Each => &[],
+    };
+    let build = window.build.as_deref().unwrap_or(&[]);
+    for (what, numbers, end) in [
+        ("build row", build, table.rows),
+        ("probe row", positions, keys),
+    ] {
         debug_assert!(numbers.is_empty() || numbers.len() == window.len);
         // Not `max`, which compilers do not vectorize.
         let last = numbers.iter().fold(0, |last, number| last.max(*number));
         if !numbers.is_empty() && last as usize >= end {
-            return Err(DeviceError::WrongAnswer {
-                device: table.device.info().label(),
-                what: format!("{what} {last} of {end}"),
-            });
+            return Err(is_wrong(format!("{what} {last} of {end}")));
         }
     }
     Ok(())

@@ -20,7 +20,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::result::{
-    ChunkPosition, HostWords, LookupKind, LookupResult, PairCursor, Window, no_pairs_wanted,
+    ChunkPosition, HostWords, LookupKind, LookupResult, PairCursor, PairKeys, Window,
+    no_pairs_wanted,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -222,7 +223,7 @@ impl HostMatches {
         Window {
             first,
             len: build.len(),
-            probe: Some(HostWords::Host(probe)),
+            keys: PairKeys::Positions(HostWords::Host(probe)),
             build: Some(HostWords::Host(build)),
             columns: None,
         }
@@ -306,7 +307,7 @@ mod tests {
     }
 
     fn pairs(window: &Window) -> Vec<(u32, u32)> {
-        let (Some(probe), Some(build)) = (&window.probe, &window.build) else {
+        let (PairKeys::Positions(probe), Some(build)) = (&window.keys, &window.build) else {
             return Vec::new();
         };
         assert_eq!(window.len, build.len());

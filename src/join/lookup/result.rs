@@ -8,13 +8,15 @@
 //! ```
 //!
 //! A semi join needs bits alone, and `count(*)` a total. If every key has one match, the probe rows
-//! are 0, 1, 2, … and are not sent. Pairs beyond a window wait with the engine until they are asked
-//! for, so that a hot key's fan-out takes bounded memory.
+//! are 0, 1, 2, … and are not sent. If no key has two, a bit for each says them. Pairs beyond a
+//! window wait with the engine until they are asked for, so that a hot key's fan-out takes bounded
+//! memory.
 
 use std::fmt::Debug;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
+use arrow::buffer::{BooleanBuffer, Buffer};
 use futures::future::BoxFuture;
 
 use crate::device::{Answer, Staging};
@@ -120,6 +122,27 @@ pub trait PairCursor: Debug + Send + Sync {
     ) -> BoxFuture<'static, Result<Answer<Window>>>;
 }
 
+/// The keys that the pairs of a window are of.
+#[derive(Debug, Default)]
+pub enum PairKeys {
+    /// Pair `i` is of key `i`.
+    #[default]
+    Each,
+    /// Pair `i` is of the key of the bit that is set as the `i`th, of one bit for each key of the
+    /// chunk.
+    Bits(HostWords),
+    /// The position of the key of each pair of the window, ascending.
+    Positions(HostWords),
+}
+
+/// Returns the bits of the keys at `positions`, of one bit for each key of a chunk.
+pub fn bits_at(words: &[u32], positions: &Range<u32>) -> BooleanBuffer {
+    let (start, end) = (positions.start as usize, positions.end as usize);
+    let (first, last) = (start / 32, end.div_ceil(32));
+    let words = Buffer::from_slice_ref(&words[first..last.max(first)]);
+    BooleanBuffer::new(words, start % 32, end - start)
+}
+
 /// A window of consecutive pairs.
 #[derive(Debug, Default)]
 pub struct Window {
@@ -127,8 +150,8 @@ pub struct Window {
     pub first: u64,
     /// Number of pairs in the window.
     pub len: usize,
-    /// Positions of their keys, ascending; missing if pair `i` is of key `i`.
-    pub probe: Option<HostWords>,
+    /// The keys that they are of.
+    pub keys: PairKeys,
     /// Their build rows, if wanted.
     pub build: Option<HostWords>,
     /// Values of the columns that the table gathers, if there are any.
@@ -142,14 +165,18 @@ impl Window {
     }
 
     /// Returns the number of the first of its pairs whose key stands at `position` or later; the
-    /// end if there is none.
-    pub fn first_pair(&self, position: u32) -> u64 {
-        match &self.probe {
-            Some(places) => {
+    /// end if there is none. The first pair of some key before it is known.
+    pub fn first_pair(&self, position: u32, known: ChunkPosition) -> u64 {
+        match &self.keys {
+            PairKeys::Each => u64::from(position).clamp(self.first, self.end()),
+            PairKeys::Bits(words) => {
+                let between = bits_at(words, &(known.key..position));
+                known.pair + between.count_set_bits() as u64
+            }
+            PairKeys::Positions(places) => {
                 let places = places.get(..self.len).unwrap_or(places);
                 self.first + places.partition_point(|place| *place < position) as u64
             }
-            None => u64::from(position).clamp(self.first, self.end()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Looked-up probe batches, and the candidate pairs of each.
 //!
 //! ```text
-//!  batches   │ b0: keys 0..5      │ b1: keys 5..9 │       rows that cannot match have no key
+//!  batches   │ b0: keys 0..5      │ b1: keys 5..9 │       rows that cannot match may have no key
 //!  pairs     │ (0,a) (0,b) (3,c)  │ (6,a) │               in probe order, a window at a time
 //!  step        at most `limit` pairs of one batch
 //! ```
@@ -16,12 +16,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::buffer::{BooleanBuffer, Buffer};
+use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::ToByteSlice;
+use arrow::util::bit_chunk_iterator::BitChunks;
 
 use crate::error::Result;
 
 use crate::join::lookup::columns::DeviceColumn;
-use crate::join::lookup::result::{ChunkPosition, LookupKind, LookupResult};
+use crate::join::lookup::result::{ChunkPosition, LookupKind, LookupResult, PairKeys, bits_at};
 use crate::join::lookup::table::JoinTable;
 use crate::join::memory::ProbeMemory;
 use crate::join::output::row_pairs::Pairs;
@@ -48,6 +50,9 @@ pub struct Chunk {
     next: u64,
     /// The first pair of the first batch.
     first: u64,
+    /// No key before this one has a pair that no step has taken, where bits say which keys have
+    /// pairs.
+    next_key: u32,
 }
 
 /// One batch of a chunk.
@@ -116,11 +121,7 @@ impl ProbeBatch {
         let Some(words) = words else {
             return BooleanBuffer::new_unset(rows);
         };
-        let Range { start, end } = self.positions;
-        let (first, last) = (start as usize / 32, (end as usize).div_ceil(32));
-        let words = Buffer::from_slice_ref(&words[first..last.max(first)]);
-        let (offset, keys) = (start as usize % 32, (end - start) as usize);
-        let of_keys = BooleanBuffer::new(words, offset, keys);
+        let of_keys = bits_at(words, &self.positions);
         let Some(places) = &self.rows else {
             return of_keys;
         };
@@ -151,6 +152,7 @@ impl Chunk {
             memory: Arc::new(memory),
             next: 0,
             first: 0,
+            next_key: 0,
         }
     }
 
@@ -173,6 +175,7 @@ impl Chunk {
 
     /// Takes the first batches out, with at least `rows` rows, or all but the last batch.
     fn split_front(&mut self, rows: usize) -> Chunk {
+        let known = self.front().unwrap_or_default();
         let mut found = self.found.clone();
         // The last piece counts the matches of all.
         if self.wanted == LookupKind::Bits {
@@ -195,7 +198,7 @@ impl Chunk {
         }
         self.rows -= front.rows;
         if let Some(batch) = self.batches.front() {
-            self.first = self.found.window.first_pair(batch.positions.start);
+            self.first = self.found.window.first_pair(batch.positions.start, known);
             self.next = self.first;
         }
         front
@@ -247,15 +250,23 @@ impl Chunk {
         let from = (self.next - window.first) as usize;
         let to = (from + limit).min(window.len);
         let end = batch.positions.end;
-        let (probe, goes_on): (Vec<u32>, bool) = match &window.probe {
-            Some(places) => {
+        let (probe, goes_on): (Vec<u32>, bool) = match &window.keys {
+            PairKeys::Positions(places) => {
                 let taken = places[from..to].partition_point(|place| *place < end);
                 let next = places[..window.len].get(from + taken);
                 let taken = places[from..from + taken].iter().copied();
                 (batch.rows_at(taken), next.is_some_and(|place| *place < end))
             }
-            None => {
-                // Pair i is of key i.
+            PairKeys::Bits(words) => {
+                let left = self.next_key.max(batch.positions.start)..end;
+                // One more tells whether the batch goes on.
+                let mut places = places_of_bits(words, left, (to - from).saturating_add(1));
+                let goes_on = places.len() > to - from && to < window.len;
+                places.truncate(to - from);
+                self.next_key = places.last().map_or(self.next_key, |last| last + 1);
+                (batch.rows_at(places.into_iter()), goes_on)
+            }
+            PairKeys::Each => {
                 let until = to.min((u64::from(end) - window.first) as usize).max(from);
                 let rows =
                     (window.first + from as u64) as u32..(window.first + until as u64) as u32;
@@ -288,6 +299,25 @@ impl Chunk {
     }
 }
 
+/// Returns the first positions in `range` whose bits are set in `words`, up to `most` of them.
+fn places_of_bits(words: &[u32], range: Range<u32>, most: usize) -> Vec<u32> {
+    let (start, len) = (range.start as usize, range.len());
+    let chunks = BitChunks::new(words.to_byte_slice(), start, len);
+    let mut places = Vec::with_capacity(most.min(len));
+    for (word, first) in chunks.iter_padded().zip((range.start..).step_by(64)) {
+        let mut left = word;
+        while left != 0 {
+            places.push(first + left.trailing_zeros());
+            left &= left - 1;
+        }
+        if places.len() >= most {
+            break;
+        }
+    }
+    places.truncate(most);
+    places
+}
+
 #[cfg(test)]
 mod tests {
     use arrow::array::{AsArray, Int64Array};
@@ -317,12 +347,12 @@ mod tests {
 
     /// A result of which all pairs, or the first `len`, are there: key and build row of each.
     fn found(pairs: &[(u32, u32)], len: usize) -> LookupResult {
-        let words = |words: Vec<u32>| Some(HostWords::Host(words));
+        let words = |words: Vec<u32>| HostWords::Host(words);
         let window = Window {
             first: 0,
             len,
-            probe: words(pairs[..len].iter().map(|(key, _)| *key).collect()),
-            build: words(pairs[..len].iter().map(|(_, row)| *row).collect()),
+            keys: PairKeys::Positions(words(pairs[..len].iter().map(|(key, _)| *key).collect())),
+            build: Some(words(pairs[..len].iter().map(|(_, row)| *row).collect())),
             columns: None,
         };
         LookupResult {
@@ -397,7 +427,7 @@ mod tests {
         let window = Window {
             first: 0,
             len: 9,
-            probe: None,
+            keys: PairKeys::Each,
             build: Some(HostWords::Host((100..109).collect())),
             columns: None,
         };
@@ -406,6 +436,45 @@ mod tests {
         assert_eq!(pieces.len(), 3);
         let parts: Vec<_> = pieces.into_iter().map(emitted).collect();
         assert_eq!(parts.concat(), pairs);
+    }
+
+    #[test]
+    fn pieces_of_keys_with_one_match_at_most_have_the_pairs_of_the_chunk() {
+        let rows = [
+            vec![40, 1, 29],
+            vec![70],
+            vec![3, 0, 33, 0, 34],
+            vec![1; 70],
+        ];
+        for keys in [
+            vec![0, 1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 69],
+            vec![],
+            vec![40, 41],
+        ] {
+            let pairs: Vec<(u32, u32)> = keys.iter().map(|key| (*key, 100 + key)).collect();
+            let mut words = vec![0; 3];
+            keys.iter()
+                .for_each(|key| words[*key as usize / 32] |= 1 << (key % 32));
+            let mut one_at_most = found(&pairs, pairs.len());
+            one_at_most.window = Arc::new(Window {
+                first: 0,
+                len: pairs.len(),
+                keys: PairKeys::Bits(HostWords::Host(words)),
+                build: Some(HostWords::Host(keys.iter().map(|key| 100 + key).collect())),
+                columns: None,
+            });
+            for rows in &rows {
+                assert_eq!(emitted(chunk(rows, one_at_most.clone(), PAIRS)), pairs);
+                for least in [1, 2, 30, 100] {
+                    let mut pieces = chunk(rows, one_at_most.clone(), PAIRS).split(least);
+                    // In any order.
+                    pieces.make_contiguous().reverse();
+                    let mut parts: Vec<_> = pieces.into_iter().flat_map(emitted).collect();
+                    parts.sort_unstable();
+                    assert_eq!(parts, pairs);
+                }
+            }
+        }
     }
 
     #[test]
