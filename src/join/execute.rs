@@ -134,7 +134,9 @@ impl Build {
         let (side, build, probe);
         if self.may_build_other[ended as usize] && chosen.build.batches().len() <= ARRAYS_MAX {
             let batches = chosen.build.batches();
-            filters = node.publish_filters(report, &oriented, &batches).await?;
+            filters = node
+                .publish_filters(report, &oriented, (&batches, false))
+                .await?;
             // Kept no longer than the side itself.
             drop(batches);
             let mut smaller = chosen.or_smaller(rows).await?;
@@ -144,7 +146,7 @@ impl Build {
             // A filter of many small batches takes longer.
             build = coalesce(chosen.build.collect(), oriented.width()).await?;
             filters = node
-                .publish_filters(report, &oriented, &build.batches)
+                .publish_filters(report, &oriented, (&build.batches, true))
                 .await?;
             (side, probe) = (ended, chosen.probe);
         }

@@ -24,8 +24,8 @@
 //!
 //! A set spares the work that lies between the scan and the join. If none does, and a device other
 //! than a CPU looks the keys up, it spares nothing: the host would test each key in its own memory,
-//! and copy rows that the join gathers once more. So the [sets go](FilterAccumulator::drop_sets)
-//! then, and bounds stay.
+//! and copy rows that the join gathers once more. So no set is made if that is known before, and
+//! the [sets go](FilterAccumulator::drop_sets) if not. Bounds stay.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -59,6 +59,8 @@ pub struct BuildKeys {
     pub distinct: usize,
     /// `keys[b][c]`: key column `c` of batch `b`.
     pub keys: Vec<Vec<ArrayRef>>,
+    /// True if sets would spare nothing: a device other than a CPU looks up all rows of the scan.
+    pub for_device: bool,
 }
 
 /// Collects the keys of all builds of a run, and updates its filters once.
@@ -268,7 +270,7 @@ impl FilterAccumulator {
     /// # Errors
     /// If a filter cannot be set.
     pub fn drop_sets(&self) -> Result<()> {
-        if !self.is_next_to_scan || self.count > 1 {
+        if !self.may_spare_sets() {
             return Ok(());
         }
         let Some(publisher) = self.publisher.upgrade() else {
@@ -312,7 +314,8 @@ impl FilterAccumulator {
         let has_list = list.is_some();
         let pruning = [bounds, list].into_iter().flatten().reduce(and);
         let pruning = pruning.map(|pruning| or_null(pruning, &key, nulls_pass));
-        let set = if self.makes_set(filter, build_keys) {
+        let is_spared = !has_list && build_keys.for_device;
+        let set = if self.makes_set(filter, build_keys) && !is_spared {
             self.set(&keys, &filter.keys).await?
         } else {
             None
@@ -336,7 +339,7 @@ impl FilterAccumulator {
         build_keys: &BuildKeys,
     ) -> Result<Predicate> {
         let keys = columns_of(build_keys, &filter.keys);
-        let set = if self.makes_set(filter, build_keys) {
+        let set = if self.makes_set(filter, build_keys) && !build_keys.for_device {
             self.set(&keys, &filter.keys).await?
         } else {
             None
@@ -361,6 +364,11 @@ impl FilterAccumulator {
     fn nulls_pass(&self, nulls: usize) -> bool {
         let equal = self.join.null_equality() == NullEquality::NullEqualsNull && nulls > 0;
         self.join.null_aware || equal
+    }
+
+    /// Returns whether sets spare nothing once a device looks up all rows.
+    fn may_spare_sets(&self) -> bool {
+        self.is_next_to_scan && self.count == 1
     }
 
     fn makes_set(&self, filter: &KeyFilter, build_keys: &BuildKeys) -> bool {
@@ -473,11 +481,17 @@ fn merge(all: &[BuildKeys]) -> Option<BuildKeys> {
             .iter()
             .flat_map(|build_keys| build_keys.keys.clone())
             .collect(),
+        for_device: all.iter().all(|build_keys| build_keys.for_device),
     };
     (build_keys.rows > 0).then_some(build_keys)
 }
 
 impl BuildReport {
+    /// Returns whether sets would spare nothing if a device looked up all rows.
+    pub fn may_spare_sets(&self) -> bool {
+        self.accumulator.may_spare_sets()
+    }
+
     /// Reports the keys of a build; the time for that is added to `time`. The last one to report
     /// updates the filters. Returns what has them.
     ///
@@ -571,6 +585,7 @@ mod tests {
             rows,
             distinct: rows,
             keys: vec![vec![Arc::new(Int64Array::from_iter_values(0..rows as i64))]],
+            for_device: false,
         }
     }
 

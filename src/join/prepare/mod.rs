@@ -49,7 +49,7 @@ pub use prepared::{PreparedJoin, Reread};
 
 use host_join::{HostPartitioning, Reopen, host_join, may_keep};
 use oriented::OrientedJoin;
-use placement::place;
+use placement::{is_for_gpu, place};
 use shards::{Shards, can_shard};
 
 /// Build rows per key from which the pairs of a semi or anti join with a residual filter cost more
@@ -108,22 +108,25 @@ pub enum EarlierBuild {
 
 impl JoinContext {
     /// Reports the keys of the build side's `batches` to scans of the probe side of the join
-    /// `oriented`. Returns what has the filters; `None` if no scan wants them, or if there was no
-    /// memory for the keys.
+    /// `oriented`. `is_final` says that no other side will be built. Returns what has the filters;
+    /// `None` if no scan wants them, or if there was no memory for the keys.
     ///
     /// # Errors
-    /// The errors of evaluating keys, and those of [`BuildReport::report`].
+    /// The errors of evaluating keys, those of [`place`] and of [`BuildReport::report`].
     pub async fn publish_filters(
         &self,
         report: Option<BuildReport>,
         oriented: &OrientedJoin,
-        batches: &[RecordBatch],
+        (batches, is_final): (&[RecordBatch], bool),
     ) -> Result<Option<Arc<FilterAccumulator>>> {
         let Some(report) = report else {
             return Ok(None);
         };
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        let may_spare = is_final && report.may_spare_sets();
+        let for_device = may_spare && is_for_gpu(oriented, rows).await?;
         let work = trace_span!("make filters");
-        let published = self.publish(report, oriented, batches);
+        let published = self.publish(report, oriented, batches, for_device);
         published.instrument(work).await
     }
 
@@ -132,6 +135,7 @@ impl JoinContext {
         report: BuildReport,
         oriented: &OrientedJoin,
         batches: &[RecordBatch],
+        for_device: bool,
     ) -> Result<Option<Arc<FilterAccumulator>>> {
         let on = oriented.join().on().iter();
         let on: Vec<_> = on.map(|(key, _)| Arc::clone(key)).collect();
@@ -150,6 +154,7 @@ impl JoinContext {
             rows,
             distinct: rows,
             keys,
+            for_device,
         };
         let time = MetricBuilder::new(&self.shown.metrics);
         let time = time.subset_time("filter_time", self.partition);

@@ -12,7 +12,7 @@
 use tracing::{Instrument, trace_span};
 
 use crate::config::{Enabled, HortonConfig};
-use crate::device::{Device, Devices, Placed, names_device};
+use crate::device::{Device, DeviceKind, Devices, Placed, names_device};
 use crate::device_startup::{self, Readiness};
 use crate::error::Result;
 use crate::join::build_side::table::KEY_BYTES;
@@ -56,6 +56,23 @@ pub async fn place(
         Readiness::Ready(devices) => return Ok(place_on(&devices, config, rows, tried)),
     };
     Ok(Err(reason))
+}
+
+/// Returns whether a device other than a CPU is expected to look up all probe rows of a build side
+/// of `rows` rows. Nothing is placed yet.
+///
+/// # Errors
+/// The errors of [`place`].
+pub async fn is_for_gpu(oriented: &OrientedJoin, rows: usize) -> Result<bool> {
+    let config = oriented.config();
+    if rows < config.min_build_rows(DeviceKind::Gpu) || oriented.join().filter().is_some() {
+        return Ok(false);
+    }
+    let placed = place(oriented, rows, &[]).await?;
+    Ok(placed.is_ok_and(|placed| {
+        let kind = placed.info().kind;
+        kind != DeviceKind::Cpu && config.min_probe_rows(kind, rows) == 0 && placed.has_room()
+    }))
 }
 
 /// Places a build side of `rows` rows on one of `devices`.
