@@ -9,6 +9,7 @@
 //! (`HashJoinExec::swap_inputs`); the output keeps its columns. What builds and probes must know is
 //! read off the join as it is then.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -57,7 +58,7 @@ impl OrientedJoin {
         context: &Arc<TaskContext>,
     ) -> Result<Self> {
         let join = if swapped {
-            Arc::new(swap(planned)?)
+            swap(planned)?
         } else {
             Arc::clone(planned)
         };
@@ -205,14 +206,18 @@ fn left_columns<'a>(columns: impl IntoIterator<Item = &'a ColumnIndex>) -> Vec<u
 }
 
 /// Returns the join with its sides swapped and its columns as they were.
-fn swap(planned: &HashJoinExec) -> Result<HashJoinExec> {
-    // Without a projection, a node above the join would put the columns into their order.
-    let columns = (0..planned.schema().fields().len()).collect();
-    let projected = planned.with_projection(Some(columns))?;
-    let swapped = projected.swap_inputs(PartitionMode::CollectLeft)?;
-    let join = swapped.downcast_ref::<HashJoinExec>();
-    let join = join.ok_or_else(|| internal_datafusion_err!("a swapped join is no join"))?;
-    join.builder().build()
+fn swap(planned: &HashJoinExec) -> Result<Arc<HashJoinExec>> {
+    let swapped = if planned.contains_projection() {
+        planned.swap_inputs(PartitionMode::CollectLeft)?
+    } else {
+        // Without a projection, a node above the join would put the columns into their order.
+        let columns = (0..planned.schema().fields().len()).collect();
+        let projected = planned.with_projection(Some(columns))?;
+        projected.swap_inputs(PartitionMode::CollectLeft)?
+    };
+    let swapped: Arc<dyn Any + Send + Sync> = swapped;
+    let join = swapped.downcast().ok();
+    join.ok_or_else(|| internal_datafusion_err!("a swapped join is no join"))
 }
 
 /// Returns the join. If its residual filter may fail depending on the batch, it is evaluated row by
