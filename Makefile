@@ -184,6 +184,7 @@ awaits: ## check that shared state changed before an await is right if its futur
 .PHONY: words
 words: ## check comments and Markdown for long lines, sentences that are hard to read, and dead links
 	cargo run -q -p horton-lint -- words
+	scripts/results.py --check
 
 .PHONY: features
 features: ## check that DataFusion is compiled once, whichever member is built
