@@ -222,6 +222,7 @@ pub async fn choose_build_side(
             SideReader::new(side, one),
             SideReader::new(side.other(), other.yielding_memory(pool)),
         ],
+        refusal: None,
     };
     if let Sides::Fixed(_) = sides {
         candidates.readers[1].state = ReadState::ProbeOnly;
@@ -296,6 +297,8 @@ impl SideReader {
 
 struct Candidates {
     readers: [SideReader; 2],
+    /// The error of the side that the pool refused, if it is only probed since.
+    refusal: Option<Error>,
 }
 
 /// The consequence of a read.
@@ -315,8 +318,16 @@ impl Candidates {
             ReadOutcome::Ended => return Ok(Noted::Ended(at)),
             ReadOutcome::Full => {}
             // A planned build side that fails is the join's error, as in `HashJoinExec`.
-            ReadOutcome::Failed if alone || self.readers[at].side == Side::Left => {
+            ReadOutcome::Failed if self.readers[at].side == Side::Left => {
                 return Err(self.readers[at].input.failure());
+            }
+            // On disk, the left side may have no row that could match: then the right one's error
+            // is nobody's.
+            ReadOutcome::Failed if alone => {
+                return match self.refusal.take() {
+                    Some(error) => Ok(Noted::Refused(error)),
+                    None => Err(self.readers[at].input.failure()),
+                };
             }
             ReadOutcome::Failed => self.probe_only(at),
             ReadOutcome::Refused(_) if at == 1 && !alone => {
@@ -330,6 +341,7 @@ impl Candidates {
                 if alone {
                     return Ok(Noted::Refused(error));
                 }
+                self.refusal = Some(error);
                 self.probe_only(at);
             }
         }

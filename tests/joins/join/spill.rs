@@ -610,8 +610,13 @@ fn a_left_side_without_a_key_that_matches_leaves_the_right_one_unread() {
     side_by_side();
     let fails = Then::Error("nobody may ask for this");
     for join_type in [JoinType::Inner, JoinType::LeftSemi, JoinType::RightSemi] {
-        for mode in [PartitionMode::CollectLeft, PartitionMode::Auto] {
-            let mut case = on_host(keyed(ints, [150_000, 50_000], 1000, 2));
+        // The right side fails after the pool has refused it, or before.
+        for (mode, right_rows) in [
+            (PartitionMode::CollectLeft, 50_000),
+            (PartitionMode::Auto, 50_000),
+            (PartitionMode::Auto, 100),
+        ] {
+            let mut case = on_host(keyed(ints, [150_000, right_rows], 1000, 2));
             for batch in case.build.partitions.iter_mut().flatten() {
                 let mut columns = batch.columns().to_vec();
                 columns[0] = new_null_array(columns[0].data_type(), batch.num_rows());
