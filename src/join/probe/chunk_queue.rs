@@ -45,6 +45,8 @@ struct Chunks {
     in_flight: VecDeque<LookupInFlight>,
     /// True while a stream polls the first of them, which is not among them then.
     is_polled: bool,
+    /// Chunks that streams gather and encode.
+    being_sent: usize,
     /// Pieces of answered chunks.
     pieces: VecDeque<Chunk>,
 }
@@ -52,6 +54,15 @@ struct Chunks {
 impl Chunks {
     fn in_flight(&self) -> usize {
         self.in_flight.len() + usize::from(self.is_polled)
+    }
+}
+
+/// The place of a chunk that a stream gathers and encodes, until it is dropped.
+pub struct BeingSent(Arc<ChunkQueue>);
+
+impl Drop for BeingSent {
+    fn drop(&mut self) {
+        self.0.chunks().being_sent -= 1;
     }
 }
 
@@ -92,14 +103,17 @@ impl ChunkQueue {
         chunks.in_flight() == 0 && chunks.pieces.is_empty()
     }
 
-    /// Returns how many chunks are not answered.
-    pub fn in_flight(&self) -> usize {
-        self.chunks().in_flight()
-    }
-
-    /// Returns whether all streams have something to put out.
-    pub fn has_enough(&self) -> bool {
-        self.is_shared() && self.chunks().pieces.len() >= self.streams
+    /// Returns the place of a chunk that is to be sent, if so few are on their way to their answers
+    /// that there are at most `most` with it. Returns one in any case if none is in flight: those
+    /// who gather may be left in the middle of it.
+    pub fn begin(self: &Arc<Self>, most: usize) -> Option<BeingSent> {
+        let mut chunks = self.chunks();
+        let in_flight = chunks.in_flight();
+        if in_flight > 0 && in_flight + chunks.being_sent >= most {
+            return None;
+        }
+        chunks.being_sent += 1;
+        Some(BeingSent(Arc::clone(self)))
     }
 
     /// Adds a chunk that was sent.
@@ -131,28 +145,36 @@ impl ChunkQueue {
         }
     }
 
-    /// Returns what comes next, for stream `stream`.
+    /// Returns what comes next, for stream `stream`: a piece, or the first chunk in flight. While
+    /// there are fewer pieces than streams, that is looked at first, so that no stream waits for
+    /// pieces of a chunk that was answered long ago.
     pub fn poll_next(&self, stream: usize, cx: &mut Context<'_>) -> Poll<Queued> {
         // Before the look: whatever changes then wakes those that are noted.
         self.waiting.note(stream, cx.waker());
         let mut chunks = self.chunks();
+        if chunks.pieces.len() < self.streams
+            && !chunks.is_polled
+            && let Some(lookup) = chunks.in_flight.pop_front()
+        {
+            chunks.is_polled = true;
+            drop(chunks);
+            if let Poll::Ready(answered) = self.poll_first(stream, lookup) {
+                return Poll::Ready(answered);
+            }
+            chunks = self.chunks();
+        }
         if let Some(mut piece) = chunks.pieces.pop_front() {
             drop(chunks);
             self.waiting.forget(stream);
             piece.began = Instant::now();
             return Poll::Ready(Queued::Piece(piece));
         }
-        if chunks.is_polled {
+        if chunks.in_flight() > 0 {
             return Poll::Pending;
         }
-        let Some(lookup) = chunks.in_flight.pop_front() else {
-            drop(chunks);
-            self.waiting.forget(stream);
-            return Poll::Ready(Queued::Nothing);
-        };
-        chunks.is_polled = true;
         drop(chunks);
-        self.poll_first(stream, lookup)
+        self.waiting.forget(stream);
+        Poll::Ready(Queued::Nothing)
     }
 
     /// Polls the chunk that was the first one in flight, without the lock: a host that looks keys
@@ -287,14 +309,14 @@ mod tests {
 
     #[test]
     fn a_stream_that_is_left_keeps_no_answer_from_others() {
-        let queue = ChunkQueue::new(3);
+        let queue = Arc::new(ChunkQueue::new(3));
         let (sender, lookup) = open();
         queue.send(lookup);
         let [first, second, third] = [(); 3].map(|()| Arc::<Stream>::default());
         for (at, stream) in [&first, &second].into_iter().enumerate() {
             assert!(stream.poll(&queue, at).is_pending());
         }
-        assert_eq!(queue.in_flight(), 1);
+        assert!(queue.begin(1).is_none(), "it is in flight while they wait");
         sender.send(5).unwrap();
         // The one that polled last is left.
         assert_eq!(first.woken(), 1);
@@ -319,9 +341,9 @@ mod tests {
         second.send(2).unwrap();
         assert_eq!(other.woken(), 1);
         queue.put([piece(3), piece(4)].into_iter());
-        assert!(queue.has_enough());
         let all: Vec<_> = (0..4).map(|_| pairs(other.poll(&queue, 1))).collect();
-        assert_eq!(all, [Some(3), Some(4), Some(2), None]);
+        // An answered chunk comes before the last piece: there are fewer than streams.
+        assert_eq!(all, [Some(3), Some(2), Some(4), None]);
         assert!(one.poll(&queue, 0).is_ready());
     }
 
@@ -332,7 +354,7 @@ mod tests {
         let (inner, waits) = (Arc::clone(&queue), Arc::clone(&other));
         let answers = poll_twice(move |cx| {
             // It is on its way as long as it is polled, and wakes all before the other has come.
-            assert_eq!(inner.in_flight(), 1);
+            assert!(inner.begin(1).is_none());
             cx.waker().wake_by_ref();
             assert!(waits.poll(&inner, 1).is_pending());
         });
@@ -344,6 +366,39 @@ mod tests {
         assert_eq!(other.woken(), 0, "it would end");
         queue.put([piece(1)].into_iter());
         assert_eq!(other.woken(), 1);
+    }
+
+    #[test]
+    fn pieces_come_while_the_next_chunk_is_not_answered() {
+        let queue = ChunkQueue::new(3);
+        let (sender, lookup) = open();
+        queue.send(lookup);
+        queue.put([piece(1), piece(2)].into_iter());
+        let [one, other] = [(); 2].map(|()| Arc::<Stream>::default());
+        assert_eq!(pairs(one.poll(&queue, 0)), Some(1));
+        assert_eq!(pairs(other.poll(&queue, 1)), Some(2));
+        assert!(other.poll(&queue, 1).is_pending());
+        sender.send(3).unwrap();
+        assert_eq!((one.woken(), other.woken()), (0, 1));
+        assert_eq!(pairs(one.poll(&queue, 0)), Some(3));
+    }
+
+    #[test]
+    fn chunks_that_are_being_sent_count_while_one_is_in_flight() {
+        let queue = Arc::new(ChunkQueue::new(2));
+        let left: Vec<_> = (0..5).map(|_| queue.begin(2)).collect();
+        assert!(
+            left.iter().all(Option::is_some),
+            "nothing else is on its way"
+        );
+        let (_sender, lookup) = open();
+        queue.send(lookup);
+        assert!(queue.begin(6).is_none());
+        drop(left);
+        let second = queue.begin(2);
+        assert!(second.is_some() && queue.begin(2).is_none());
+        drop(second);
+        assert!(queue.begin(2).is_some());
     }
 
     #[test]
@@ -373,7 +428,6 @@ mod tests {
         assert_eq!(pairs(one.poll(&queue, 0)), Some(2));
         assert_eq!(queue.take_in_flight().len(), 2);
         assert_eq!(pairs(one.poll(&queue, 0)), None);
-        assert!(!queue.has_enough(), "its pieces are its own");
         queue.send(ready(6));
         queue.clear();
         assert!(queue.is_empty());

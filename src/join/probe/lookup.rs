@@ -42,8 +42,8 @@ use super::send::{LookupInFlight, Refused};
 use super::spec::ProbeSpec;
 use super::visits::record_visits;
 
-/// Chunks that a stream has on the device at once. Streams that share chunks have as many each, on
-/// average.
+/// Chunks that a stream has on the device at once. Streams that share chunks have one each, but this
+/// many at least.
 const IN_FLIGHT: usize = 2;
 
 /// Pairs of a window that is not halved again.
@@ -103,17 +103,18 @@ impl ChunkLookups {
         }
     }
 
-    /// Keeps the device busy: hands it chunks, as long as it may have more and not all streams
-    /// have something to put out.
+    /// Keeps the device busy: hands it chunks, as long as it may have more.
     ///
     /// # Errors
     /// The input's; the device's, if the session wants to see them.
     pub async fn fill(&mut self, build: &Arc<BuildSide>) -> Result<()> {
         for _ in 0..IN_FLIGHT {
-            let is_enough = self.queue.in_flight() >= self.most_in_flight();
-            if is_enough || self.queue.has_enough() || !self.gatherer.has_more() {
+            if !self.gatherer.has_more() {
                 break;
             }
+            let Some(_being_sent) = self.queue.begin(self.most_in_flight()) else {
+                break;
+            };
             self.reset_chunk_size(build);
             let is_idle = self.queue.is_empty();
             let gathered = self.gatherer.gather(build, &mut self.sizing, is_idle);
@@ -298,7 +299,7 @@ impl ChunkLookups {
         } else {
             1
         };
-        each * self.queue.streams()
+        each.max(self.queue.streams())
     }
 
     /// Goes on after the device of `table` failed with `error`.
