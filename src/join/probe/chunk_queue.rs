@@ -12,6 +12,10 @@
 //! the rows of the probe side, they share the chunks as well. An answered one is split into pieces
 //! of about a batch, and each stream takes the next piece.
 //!
+//! Streams send in turn: while one gathers and encodes a chunk, the others emit. A chunk that is
+//! being sent counts as if it was in flight. Else all would gather at once, and the device would
+//! wait.
+//!
 //! No stream waits for another, as any may be left in the middle of a poll. Who polls a chunk in
 //! flight puts it back before the poll ends. The answer wakes all who wait.
 //!
@@ -103,9 +107,9 @@ impl ChunkQueue {
         chunks.in_flight() == 0 && chunks.pieces.is_empty()
     }
 
-    /// Returns the place of a chunk that is to be sent, if so few are on their way to their answers
-    /// that there are at most `most` with it. Returns one in any case if none is in flight: those
-    /// who gather may be left in the middle of it.
+    /// Returns the place of a chunk that is to be sent. With it, at most `most` chunks are being
+    /// sent or in flight, else there is `None`. If none is in flight, there is a place in any case:
+    /// streams that gather may be left in the middle of it.
     pub fn begin(self: &Arc<Self>, most: usize) -> Option<BeingSent> {
         let mut chunks = self.chunks();
         let in_flight = chunks.in_flight();
@@ -145,9 +149,9 @@ impl ChunkQueue {
         }
     }
 
-    /// Returns what comes next, for stream `stream`: a piece, or the first chunk in flight. While
-    /// there are fewer pieces than streams, that is looked at first, so that no stream waits for
-    /// pieces of a chunk that was answered long ago.
+    /// Returns what comes next, for stream `stream`: a piece, or the first chunk in flight. That
+    /// chunk is looked at first while there are fewer pieces than streams. Else streams would wait
+    /// for pieces of a chunk that was answered long ago.
     pub fn poll_next(&self, stream: usize, cx: &mut Context<'_>) -> Poll<Queued> {
         // Before the look: whatever changes then wakes those that are noted.
         self.waiting.note(stream, cx.waker());

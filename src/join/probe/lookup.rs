@@ -42,8 +42,8 @@ use super::send::{LookupInFlight, Refused};
 use super::spec::ProbeSpec;
 use super::visits::record_visits;
 
-/// Chunks that a stream has on the device at once. Streams that share chunks have one each, but this
-/// many at least.
+/// Chunks that a stream has on the device at once. Streams that share chunks have one each, but
+/// this many together at least.
 const IN_FLIGHT: usize = 2;
 
 /// Pairs of a window that is not halved again.
