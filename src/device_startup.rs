@@ -6,8 +6,8 @@
 //!  a join's build side is there ─▶ now ◀───────────────┘   Opening │ Compiling │ Ready │ …
 //! ```
 //!
-//! What failed is tried again for each new plan, as a device may have been added. While that try
-//! opens devices, joins give the reason of the one before.
+//! A start that failed is tried again for each new plan, as a device may have been added. While
+//! that try opens devices, joins give the reason of the one before.
 //!
 //! A session can ask for several devices. It is ready with those that pass; the others are named in
 //! the log.

@@ -18,7 +18,8 @@ use arrow::array::{Array, ArrayData, ArrayRef, AsArray, GenericByteViewArray, Re
 use arrow::buffer::Buffer;
 use arrow::datatypes::{ByteViewType, DataType};
 
-/// Texts of a row in buffers of their own, about: of larger ones only what is pointed at counts.
+/// Approximate bytes of a row's texts that lie in separate buffers. Of larger buffers, only the
+/// bytes in use count.
 const ROW_TEXT_BYTES: usize = 64;
 
 /// Counts the bytes of batches, one after the other.

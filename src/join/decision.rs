@@ -107,7 +107,7 @@ pub struct Decision {
     pub is_spilled: bool,
 }
 
-/// One of a node's joins: that of a partition, or of a spill partition or a shard of its rows.
+/// Identifies one join of a node: the join of a partition, of a spill partition, or of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BuildId {
     /// The partition, 0 if all share a build.
@@ -227,7 +227,7 @@ impl fmt::Display for Decisions {
 }
 
 /// Metrics of DataFusion's own joins that ran last in the place of each build. The joins are not
-/// kept: one holds its build side, and that side's memory, for as long as it is there.
+/// kept: one holds its build side, and that side's memory, for as long as it is alive.
 #[derive(Debug, Default)]
 pub struct HostMetrics(Mutex<BTreeMap<BuildId, MetricsSet>>);
 

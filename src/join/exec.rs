@@ -232,10 +232,10 @@ impl HortonJoinExec {
     }
 
     /// Notes for the joins of `plan` what stands above them: which of their sides filters of other
-    /// joins leave rows out of, and whether the first rows may be enough. A filter is there when
-    /// the side that its join reads second is read. The scans of the first one hold it too, but it
-    /// comes too late for them. `in_time` has the filters of joins above `plan` that are there when
-    /// it is read. `may_stop` says whether the first of its rows may be enough.
+    /// joins leave rows out of, and whether the first rows may be enough. A filter comes in time
+    /// for the side that its join reads second. The scans of the first one hold it too, but it
+    /// comes too late for them. `in_time` has the filters of joins above `plan` that come in time
+    /// for it. `may_stop` says whether the first of its rows may be enough.
     ///
     /// # Errors
     /// The errors of visiting a plan's expressions.

@@ -326,7 +326,7 @@ impl<'a> Execution<'a> {
         Ok(self.join.targets.get_or_init(|| targets))
     }
 
-    /// Opens build sides of joins below inputs that are opened late.
+    /// Opens the build sides of joins below each input that is opened late.
     fn open_below(self, run: &Run) -> Result<()> {
         let open = |join: &HortonJoinExec| Execution::new(join, self.context).open_build();
         run.open_below(|| {

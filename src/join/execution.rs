@@ -122,7 +122,7 @@ pub type Publishers = Arc<Mutex<Vec<Arc<FilterPublisher>>>>;
 struct Rounds {
     /// By number.
     alive: BTreeMap<usize, Round>,
-    /// What was asked for under each context that is there.
+    /// The partitions that were asked for under each context that is alive.
     askers: Vec<Asker>,
     /// True once two partitions were asked for under one context.
     has_shared_context: bool,
@@ -136,7 +136,7 @@ struct Rounds {
 
 /// What a round that is not the first follows.
 pub enum Again {
-    /// The first build, which is there.
+    /// The first build, which is alive.
     Build(SharedJoin),
     /// A build that is gone, and what others must keep to.
     Gone(Option<EarlierBuild>),
@@ -170,7 +170,7 @@ struct Ask {
 struct Round {
     partitions: usize,
     asks: Vec<Ask>,
-    /// Streams that are there.
+    /// Number of streams that are alive.
     streams: usize,
     /// True once a stream was polled.
     is_read: bool,

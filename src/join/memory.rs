@@ -17,10 +17,11 @@
 //! ```
 //!
 //! A reservation lives as long as what it covers: the build side, or a chunk, however those end. A
-//! build side that is refused goes to disk ([`spill`](super::spill)). A chunk that is refused is
-//! sent with the rows that it has, the second one in flight waits, windows are halved. Chunks are
-//! large for speed alone. So they use at most half of a limited pool. Operators that cannot spill
-//! may need the rest: an aggregate above, the next build side.
+//! build side that is refused goes to disk ([`spill`](super::spill)). If the pool refuses a chunk
+//! more memory, the chunk is sent with the rows that it has. A second chunk that gets none waits
+//! for the one in flight. Windows that are refused are halved. Chunks are large for speed alone. So
+//! they use at most half of a limited pool. Operators that cannot spill may need the rest: an
+//! aggregate above, the next build side.
 //!
 //! Where that leaves nothing, a stream goes on with one batch of its input and a window of
 //! [`FALLBACK_BYTES`]. Both are unreserved, as is the batch that DataFusion's joins hold. Growing

@@ -1,4 +1,4 @@
-//! Whether a tree of joins is empty, found out before the scan on the other side of a join is read.
+//! Finds out whether a tree of joins is empty, before the scan on the other side of a join is read.
 //!
 //! ```text
 //!        Join            S and U are filtered, and have fewer rows than R: first the smaller one,
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A filter that leaves no row of one table leaves no row of an inner join, whatever the other
-//! tables have. A scan that is read first would be read for nothing. What is read ahead is no row
+//! tables have. A scan that is read first would be read for nothing. Reading ahead reads no row
 //! more than K needs anyway. The tables together have fewer rows than the scan. So finding out
 //! costs no more than a wrong guess (ski rental, Karlin et al., 1988).
 //!

@@ -166,7 +166,7 @@ impl MembershipFilter {
     /// Inserts the keys of some rows, given by their columns.
     fn insert(&self, keys: &[ArrayRef]) -> Result<()> {
         let set = |word: usize, bits: u64| {
-            // Most bits of keys that repeat are there: looking is cheaper than writing.
+            // Most bits of keys that repeat are already set: looking is cheaper than writing.
             if self.words[word].load(Ordering::Relaxed) & bits != bits {
                 self.words[word].fetch_or(bits, Ordering::Relaxed);
             }

@@ -591,8 +591,8 @@ macro_rules! by_native {
 use by_native;
 
 impl PhysicalType {
-    /// Returns the physical type of `data_type` if its values have codes: equal values, and only
-    /// they, are equal integers.
+    /// Returns the physical type of `data_type` if its values have codes: integers that are equal
+    /// exactly if the values are.
     fn of(data_type: &DataType) -> Option<Self> {
         use DataType::*;
         Some(match data_type {

@@ -285,7 +285,7 @@ fn compare_values(
     }))
 }
 
-/// Returns the rows that are true, not false and not NULL.
+/// Returns the rows whose value is true. NULL counts as false.
 fn all_true(array: BooleanArray) -> BooleanBuffer {
     match array.into_parts() {
         (values, Some(nulls)) => &values & nulls.inner(),

@@ -1,7 +1,7 @@
 //! The rule at the front: scans of tables in memory compute their statistics once per query.
 //!
-//! What that saves is said at [`CachedStatistics`], which the last rule
-//! ([`RemoveUnusedFilterNodes`](super::filters::RemoveUnusedFilterNodes)) takes out again.
+//! [`CachedStatistics`] says what that saves. The last rule
+//! ([`RemoveUnusedFilterNodes`](super::filters::RemoveUnusedFilterNodes)) takes it out again.
 
 use std::sync::Arc;
 

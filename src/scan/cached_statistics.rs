@@ -8,7 +8,7 @@
 //!
 //! `MemorySourceConfig` walks all columns of all batches whenever its statistics are asked for, and
 //! planning asks for them at each join above, several times. A [`CachedStatistics`] keeps the
-//! answer for as long as a query is planned. What is executed is DataFusion's own scan.
+//! answer for as long as a query is planned. DataFusion's own scan is executed.
 //!
 //! UPSTREAM(not reported): this file and its rule go once the source keeps its statistics.
 

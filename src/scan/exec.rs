@@ -93,7 +93,7 @@ impl DynamicFilterExec {
         }
     }
 
-    /// Begins to read up to about so many rows and bytes before the filters are there, under
+    /// Begins to read up to about so many rows and bytes before the filters are complete, under
     /// `context`. Returns a hold on that; `None` if it does not begin.
     pub fn prefetch(
         &self,

@@ -1,4 +1,4 @@
-//! Rows of a scan of files that are read before its filters are there.
+//! Rows of a scan of files that are read before its filters are complete.
 //!
 //! ```text
 //!  a join begins ─▶ begin: a task per partition reads ───┐
@@ -6,19 +6,19 @@
 //!  filters come ──▶ execute(p) ─▶ take: what was read, then the rest ─▶ filters ─▶ rows
 //! ```
 //!
-//! A join opens an input when the filters of other joins that reach it are there. Until then
+//! A join opens an input when the filters of other joins that reach it are complete. Until then
 //! nothing is known of its rows, but they can be decoded. That needs no filter, as none leaves out
 //! single rows below this node. A plan of many joins would otherwise decode one small table after
 //! the other, each on one core. DataFusion's `CoalescePartitionsExec` reads ahead, too, below the
 //! build sides of its joins.
 //!
-//! What is read ahead is a bet. A filter may leave out a whole file, and a query may end before it
-//! needs the rows. So only tables of a bounded size are read, and only where memory has no limit.
+//! Reading ahead is a bet. A filter may leave out a whole file, and a query may end before it needs
+//! the rows. So only tables of a bounded size are read, and only where memory has no limit.
 //!
-//! The partitions of a scan take its files from one queue. What was read ahead and let go would be
-//! missing in a later execution. So a copy of the scan is read, with a queue of its own. Partitions
-//! of the copy and of the scan must not be mixed: either execution that may take some of them holds
-//! the others, too.
+//! The partitions of a scan take its files from one queue. Rows that were read ahead and dropped
+//! would be missing in a later execution. So a copy of the scan is read, with a queue of its own.
+//! Partitions of the copy and of the scan must not be mixed: either execution that may take some of
+//! them holds the others, too.
 //!
 //! A scan prunes by its filters as soon as it is opened. So each join that sets one of them begins
 //! its execution before, as that sets the filter back from the execution before.
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Prefetch {
     }
 }
 
-/// A hold on what is read ahead. It ends with the last one.
+/// A hold on rows that are read ahead. The reads end with the last hold.
 #[derive(Clone)]
 pub struct PrefetchGuard {
     _reads: Arc<Reads>,
@@ -90,7 +90,7 @@ struct Allowance {
     bytes: AtomicUsize,
 }
 
-/// The first rows of a partition, and what comes after them.
+/// The first rows of a partition, and the stream of the others.
 struct ReadAhead {
     batches: Vec<(RecordBatch, usize)>,
     /// The memory of these batches.
@@ -111,7 +111,7 @@ impl Prefetch {
         lock(&self.0).upgrade()
     }
 
-    /// Returns a hold on what is read ahead, for an execution that will take it.
+    /// Returns a hold on the rows that are read ahead, for an execution that will take them.
     pub fn hold(&self) -> Option<PrefetchGuard> {
         let reads = self.held()?;
         Some(PrefetchGuard { _reads: reads })

@@ -6,9 +6,9 @@
 //!  stream 2 ─────────── ends ─┘              └─ batch 2 ─▶
 //! ```
 //!
-//! Which rows were matched is known when all partitions of the probe side were read to their ends.
-//! Were the last stream to emit them alone, as in DataFusion's `CollectLeft` joins, all nodes above
-//! would work on one core. So streams that have ended wait for it, and each emits a part.
+//! The join knows the matched rows only once all partitions of the probe side were read to their
+//! ends. Were the last stream to emit them alone, as in DataFusion's `CollectLeft` joins, all nodes
+//! above would work on one core. So streams that have ended wait for it, and each emits a part.
 //!
 //! A consumer may read one stream to its end before the next, so nobody waits for a stream that
 //! does not go on. After `STALL_TIMEOUT` without progress of any, streams that have ended leave. A

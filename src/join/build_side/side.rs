@@ -167,7 +167,7 @@ impl BuildSide {
         let kept = self.memory.tables.new_empty();
         kept.try_grow(HostTable::bytes(rows, words))?;
         let parts = encode_parts(encoder, self.rows.keys(), self.spec.width).await?;
-        // What is reserved stays so until the thread is done, though the query may be cancelled.
+        // The reservations stay until the thread is done, even if the query is cancelled.
         let make = move || {
             let _work = trace_span!("build table on the host").entered();
             (HostTable::build(&parts, words), kept, encoded)

@@ -201,7 +201,7 @@ impl FilterAccumulator {
             return false;
         }
         if let Some(publisher) = self.publisher.upgrade() {
-            // What is gone has reported, or never will.
+            // A build that is gone has reported, or never will.
             publisher.drive(asked.iter().filter_map(|build| build()));
         }
         *builds = None;

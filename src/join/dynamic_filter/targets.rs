@@ -57,7 +57,7 @@ pub struct SideTargets {
     pub most_rows: Option<usize>,
     /// True if nothing is done with a row that a scan lets through before it is probed.
     pub is_next_to_scan: bool,
-    /// Build rows below which the host joins, whatever devices are there; 0 if unknown.
+    /// Build rows below which the host joins, whatever devices are available; 0 if unknown.
     pub host_rows: usize,
 }
 
@@ -96,7 +96,7 @@ impl FilterTargets {
     }
 
     /// Returns the same for a join that the host joins below so many build rows, whatever devices
-    /// are there.
+    /// are available.
     #[must_use]
     pub fn with_host_rows(mut self, rows: usize) -> Self {
         for side in &mut self.0 {

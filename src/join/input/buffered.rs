@@ -45,9 +45,9 @@ use crate::parallel::task_failed;
 /// The outcome of a read.
 #[derive(Debug)]
 pub enum ReadOutcome {
-    /// All rows are there.
+    /// All rows are read.
     Ended,
-    /// The number of rows asked for is there.
+    /// The number of rows asked for is read.
     Full,
     /// The memory pool refused a batch, which is kept, and asked for again by the next read.
     Refused(Error),

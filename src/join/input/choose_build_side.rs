@@ -11,10 +11,10 @@
 //! aggregates and filters. An actual end cannot be wrong. While there is memory, the cost of the
 //! other side is bounded: at most its first read, or twice the rows of the build side. Its rows are
 //! probed as they are. The first read is long enough for most build sides to end in it. So the
-//! other side is not opened before their keys filter its scans. Which side is first:
-//! [`sides`](crate::join::sides).
+//! other side is not opened before their keys filter its scans. [`sides`](crate::join::sides) says
+//! which side is first.
 //!
-//! To read the second side is a guess. So that side must not take memory that the planned build
+//! The second side is read on a guess. So that side must not take memory that the planned build
 //! side needs: it yields memory ([`buffered`](super::buffered)). The states of a side:
 //!
 //! ```text
@@ -83,7 +83,7 @@ impl Input {
         (Input::Begun(task), is_empty)
     }
 
-    /// Waits for a read that has begun. Returns the input, and whether all of its rows are there.
+    /// Waits for a read that has begun. Returns the input, and whether all of its rows are read.
     async fn into_read(self) -> Result<(BufferedInput, bool)> {
         match self {
             Input::Unread(input) => Ok((input, false)),

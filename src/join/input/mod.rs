@@ -1,4 +1,4 @@
-//! Reading the inputs until a build side is there.
+//! Reading the inputs until a build side is complete.
 //!
 //! ```text
 //!  buffered: partitions side by side ─┐

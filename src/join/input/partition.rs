@@ -159,7 +159,7 @@ impl Reader {
 }
 
 impl BufferState {
-    /// Returns whether so many rows are there, or the bytes of as many.
+    /// Returns whether `rows` rows are buffered, or `rows` times `ROW_BYTES` bytes.
     pub fn has(&self, rows: usize) -> bool {
         let most = rows.saturating_mul(ROW_BYTES);
         let is_full = |yielding_memory: &YieldingMemory| yielding_memory.bytes >= most;

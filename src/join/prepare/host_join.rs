@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The mode follows DataFusion's own thresholds (`hash_join_single_partition_threshold`), applied
-//! to the rows that are there instead of an estimate: a `CollectLeft` join fills its table on one
+//! to the rows that were read instead of an estimate: a `CollectLeft` join fills its table on one
 //! core. Inputs that are hashed by the keys, such as aggregates, stay in their partitions, as
 //! DataFusion's planner leaves them. Those hashed by some of the keys stay, too. DataFusion would
 //! hash them once more by all keys.
@@ -79,7 +79,7 @@ impl HostJoin {
     }
 }
 
-/// Returns the join of `oriented` over a `build` side that is there and the streams of its `probe`
+/// Returns the join of `oriented` over a `build` side that was read and the streams of its `probe`
 /// side, which `reopen` opens again. Their rows go to partitions as `partitioning` says.
 ///
 /// # Errors
@@ -250,7 +250,7 @@ fn streams_of(
     parts.iter().map(part).collect()
 }
 
-/// A leaf that hands out streams which are there, each once, and then opens them again if it can.
+/// A leaf that hands out streams which are open, each once, and then opens them again if it can.
 pub struct OneShotExec {
     streams: Mutex<Vec<Option<SendableRecordBatchStream>>>,
     reopen: Option<Reopen>,

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! DataFusion swaps a join's type, keys, residual filter and projection
-//! (`HashJoinExec::swap_inputs`); the output keeps its columns. What builds and probes must know is
-//! read off the join as it is then.
+//! (`HashJoinExec::swap_inputs`); the output keeps its columns. The facts that builds and probes
+//! need are read off the join as it is then.
 
 use std::any::Any;
 use std::sync::Arc;

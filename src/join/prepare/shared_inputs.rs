@@ -111,7 +111,7 @@ impl SharedInput {
     }
 
     /// Returns the next batch for stream `stream`. It is pending, too, while another stream polls
-    /// the partition. Who is told so is woken.
+    /// the partition. A stream that is told so is woken.
     fn poll_next(&self, stream: usize, cx: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
         if self.has_ended.load(Ordering::Acquire) {
             return Poll::Ready(None);

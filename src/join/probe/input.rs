@@ -33,8 +33,8 @@ impl ProbeInput {
         }
     }
 
-    /// Returns the next batch with rows; only what is at hand unless it `waits`. `None` at the end,
-    /// or if there is none at hand.
+    /// Returns the next batch that has rows. Without `waits`, it returns a batch only if one is
+    /// ready. It returns `None` at the end, or if none is ready.
     pub async fn next(&mut self, waits: bool) -> Result<Option<RecordBatch>> {
         if let Some(batch) = self.back.pop_front() {
             return Ok(Some(batch));

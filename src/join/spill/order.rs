@@ -1,10 +1,10 @@
 //! The order that a join promises, restored.
 //!
 //! `HashJoinExec` keeps the order of its right side for some join types, and the optimizer may have
-//! left out a sort for that. Spill partitions come in another order. What is promised is static, so
-//! a stream of a join that spilled is sorted by what the plan promises ([`promised_ordering`]). A
-//! LIMIT comes after the sort, as DataFusion's sort of the first rows alone cannot go to disk.
-//! Rows in the files could have numbers instead; that would be another column in all of them.
+//! left out a sort for that. Spill partitions come in another order. A promised order is static, so
+//! a stream of a join that spilled is sorted by the plan's promise ([`promised_ordering`]). A LIMIT
+//! comes after the sort, as DataFusion's sort of the first rows alone cannot go to disk. Rows in
+//! the files could have numbers instead; that would be another column in all of them.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //!  SpillPartition ─ a temporary file ─▶ stream, as often as it is asked for
 //! ```
 //!
-//! A spill partition does not change once it is there. It can be read again, by the passes of a
+//! A spill partition does not change once it is written. It can be read again, by the passes of a
 //! side that does not fit.
 
 use std::sync::Arc;

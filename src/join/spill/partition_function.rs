@@ -20,7 +20,7 @@ use super::spec::{NullKeyRows, PartitionSpec};
 /// The seed of the first level's hash.
 static SEED: LazyLock<u64> = LazyLock::new(|| std::hash::RandomState::new().hash_one(0));
 
-/// The number in place of a partition's for a row that can be dropped.
+/// Stands for a partition number where a row can be dropped.
 pub const DROPPED: u32 = u32::MAX;
 
 /// Returns the number of each row's partition.

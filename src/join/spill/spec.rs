@@ -6,17 +6,18 @@ use datafusion::physical_expr::PhysicalExprRef;
 
 use crate::join::input::files::SpillFiles;
 
-/// Partitions of a side at most: a partition is so much smaller than what it comes of.
+/// Largest number of partitions of a side. With 16, a partition has about a sixteenth of its rows.
 const PARTITIONS_MAX: usize = 16;
 
-/// Partitions of a side at least: with two, one has half of the rows without a hot key.
+/// Smallest number of partitions of a side. Of two, one has at least half of the rows, even without
+/// a hot key.
 const PARTITIONS_MIN: usize = 3;
 
-/// Files that the streams of a join have open together: a half of what a process may have by
-/// default (`ulimit -n`, 1024).
+/// Files that the streams of a join have open together: half of what a process may have by default
+/// (`ulimit -n`, 1024).
 const OPEN_FILES_MAX: usize = 512;
 
-/// Open files per partition: that of one side, and two while the other side's is written.
+/// Open files per partition: one for the first side, and two more while the second side is written.
 const FILES_PER_PARTITION: usize = 3;
 
 /// Returns the partitions of a side of which `streams` streams may be partitioned at once.

@@ -1,4 +1,4 @@
-//! How many rows an order of inner joins makes more than its tables have.
+//! The rows that an order of inner joins makes beyond those of its tables.
 //!
 //! ```text
 //!  rows of A ⋈ B   rows of A × rows of B / the larger number of distinct keys
@@ -28,11 +28,11 @@ use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use super::distinct::{sampled_values, values_by_statistics};
 use super::tree::{JoinTree, KeySide, LeafSet, Shape};
 
-/// How many times the cost of another order the written one must have. Estimates know little of
+/// The factor by which another order must be cheaper than the written one. Estimates know little of
 /// filters, so a small difference says nothing.
 const GAIN: f64 = 2.0;
 
-/// Leaves that are joined, and how many rows that brings.
+/// Leaves that are joined, and the number of rows of their join.
 #[derive(Debug, Clone, Copy)]
 struct Joined {
     leaves: LeafSet,
@@ -72,7 +72,7 @@ struct Estimates<'a> {
     distinct: RefCell<HashMap<(usize, Vec<usize>), f64>>,
 }
 
-/// What is taken for keys of which not all is known.
+/// The assumption about keys of which not all is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Doubt {
     /// Many keys: unknown ones are unique, and each value of a column comes with each of another.

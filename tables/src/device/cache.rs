@@ -87,7 +87,7 @@ fn warn_once(file: &Path) {
     }
 }
 
-/// Opens a file, and not what a link there points to. What was opened is checked: another file may
+/// Opens a file, and not what a link there points to. The opened file is checked: another file may
 /// have that name by then.
 #[cfg(unix)]
 fn open(file: &Path) -> std::io::Result<File> {

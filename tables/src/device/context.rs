@@ -89,7 +89,8 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Opens the device, again after an `earlier_loss`. What nobody needs is released by `threads`.
+    /// Opens the device, again after an `earlier_loss`. Memory that nobody needs is released by
+    /// `threads`.
     pub(super) fn new(
         info: Arc<DeviceInfo>,
         budget: Arc<Budget>,
@@ -461,8 +462,8 @@ impl Opened {
     /// Looks how a command ended, which the caller knows to be done.
     ///
     /// # Errors
-    /// [`Error::OpenCl`] if it failed. What else stands in the context may be wrong, too: it is
-    /// lost then.
+    /// [`Error::OpenCl`] if it failed. Other contents of the context may be wrong, too, so the
+    /// context is lost then.
     pub(super) fn check(&self, command: &'static str, event: &Event) -> Result<()> {
         opencl::event_status(event, command).map_err(|e| {
             let error = self.fail(command, &e);

@@ -11,8 +11,8 @@
 //! Devices are made ready in the background, and a query can be dropped while a kernel is compiled.
 //! A process that ends then runs the driver's clean-up beside the compiler's thread, and NVIDIA's
 //! driver and PoCL crash. Exit handlers run in reverse order, so ours must be registered after
-//! those of the driver's libraries. The last of these is the compiler. The first build of a program
-//! loads it, which takes a moment itself: meanwhile ours is registered again and again.
+//! those of the driver's libraries. The last of these is the compiler. It is loaded when the first
+//! program is built. That takes a moment, so our handler is registered again and again meanwhile.
 //!
 //! A library that is being loaded registers its handlers one by one, and those that are newer than
 //! ours run first. Destructors of the main thread's variables run before all handlers. So the main

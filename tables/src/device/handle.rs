@@ -123,7 +123,7 @@ impl Device {
     pub fn open_all(asked: &str) -> Result<Vec<Self>> {
         static STARTED: Mutex<Started> = Mutex::new(Started::new());
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was picked may have failed its self-test since.
+        // A device that was picked may have failed its self-test since.
         let failed = |device: &Device| {
             let result = self_test_cache::result(&device.info);
             matches!(result, Some(SelfTestResult::Failed(_)))
@@ -255,7 +255,7 @@ impl Device {
                 return Ok((permit, staging));
             }
             drop(permit);
-            // What is idle may be taken by others. A stream gets its own in the end.
+            // Others may take idle memory. A stream gets its own in the end.
             rounds += 1;
             made = self.stock(opened, (what, len), rounds > 2).await?;
         }
@@ -339,7 +339,7 @@ impl Device {
         futures::executor::block_on(self.run(job))
     }
 
-    /// Returns an error if no thread is there. Otherwise it is about to be asked.
+    /// Returns an error if no thread is running. Otherwise one is about to be asked.
     fn checked(&self) -> Result<()> {
         if self.shared.process != std::process::id() {
             return Err(stopped(

@@ -46,7 +46,7 @@ impl MemoryThreads {
         }
     }
 
-    /// Has `work` done, for which the driver has `timeout`. Returns whether a thread is there.
+    /// Has `work` done, for which the driver has `timeout`. Returns whether a thread is running.
     pub(super) fn run(&self, timeout: Option<Duration>, work: MemoryWork) -> bool {
         let job = Job { work, timeout };
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,7 +56,7 @@ impl MemoryThreads {
         sent.is_ok()
     }
 
-    /// Has `work` done that releases memory. Returns whether a thread is there.
+    /// Has `work` done that releases memory. Returns whether a thread is running.
     pub(super) fn release(&self, work: MemoryWork) -> bool {
         let timeout = *self.timeout.lock().unwrap_or_else(PoisonError::into_inner);
         self.run(Some(timeout), work)

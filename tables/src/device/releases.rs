@@ -42,8 +42,8 @@ struct State {
 }
 
 impl Releases {
-    /// Returns the releases of a context. What is let go on a thread that nobody looks after is
-    /// released by `threads`.
+    /// Returns the releases of a context. Memory that is let go on a thread that nobody looks after
+    /// is released by `threads`.
     pub(super) fn new(threads: &MemoryThreads) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),

@@ -11,9 +11,9 @@
 //! OpenCL drivers miscompile: PoCL 3.1 around early returns, PoCL 5 with sub-groups, Intel's CPU
 //! runtime with plain stores to local memory. Rows would be wrong, and no error would say so. So
 //! every kernel family that a join may use runs once for each device, driver and version of this
-//! crate. It runs on a few thousand keys, and is compared with a hash map (`cases`). That takes
-//! milliseconds beside the compilation of kernels that joins need anyway. A device that fails costs
-//! time and no rows: the joins that ask for it run on the host.
+//! crate. It runs on a few thousand keys, and its answers are compared with those of a hash map
+//! (`cases`). That takes milliseconds, apart from the compilation of kernels that joins need
+//! anyway. A device that fails costs time and no rows: the joins that ask for it run on the host.
 //!
 //! It may take seconds where kernels are not compiled yet. Joins run it in the background, from the
 //! first planned one on.

@@ -90,7 +90,8 @@ pub struct Statistics {
     pub capacity: usize,
     /// Bytes in device memory.
     pub bytes: u64,
-    /// Mean number of buckets that a lookup reads for a key that is there; 0 in an empty table.
+    /// Mean number of buckets that a lookup reads for a key that the table has; 0 in an empty
+    /// table.
     pub reads_per_hit: f64,
 }
 

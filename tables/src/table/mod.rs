@@ -32,10 +32,10 @@
 //!  to compare with ────────────────▶ cuckoo
 //! ```
 //!
-//! The figures are of an H200 with 64 Mi keys, beside linear probing at load 0.5. A Horton table
-//! answers misses 1.2 times as fast, and hits as fast, in 5/8 of the memory. Linear probing takes
-//! batches of insertions 17 times and mixed batches 15 times as fast as it. A slab hash builds at
-//! 0.4 and searches at 0.8 of linear probing's rate.
+//! The figures are from an H200 with 64 Mi keys, and compare with linear probing at load 0.5. A
+//! Horton table answers misses 1.2 times as fast, and hits as fast, in 5/8 of the memory. Linear
+//! probing is 17 times as fast as a Horton table at batches of insertions, and 15 times at mixed
+//! batches. A slab hash builds at 0.4 and searches at 0.8 of linear probing's rate.
 //!
 //! The four tables of distinct keys implement [`Table`]. [`linear`](baselines::linear) and
 //! [`slab`](baselines::slab) differ in two ways. They take values up to

@@ -99,7 +99,8 @@ impl Queue {
         })
     }
 
-    /// Waits for all commands and checks how they ended. A failed job's may still use its buffers.
+    /// Waits for all commands and checks how they ended. This includes the commands of a failed
+    /// job, which may still use its buffers.
     pub(super) fn finish(&mut self) -> Result<()> {
         watchdog::expect(self.in_use.bytes());
         if let Err(failed) = opencl::finish(&self.commands, "") {

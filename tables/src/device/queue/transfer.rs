@@ -6,8 +6,8 @@
 //!  download  download, read, fetch       begin_fetch … end_fetches
 //! ```
 //!
-//! Each checks its range first, as a driver may not. What a copy still uses is held until it has
-//! ended, so staging memory may be dropped at once.
+//! Each checks its range first, as a driver may not. Memory is held until the copies that use it
+//! have ended, so staging memory may be dropped at once.
 
 use ocl::core::OclPrm;
 

@@ -6,9 +6,9 @@
 //!  values   1   ·   ·   ·   2 …
 //! ```
 //!
-//! Operations of a batch have no order among themselves: the answers are those of *some* order.
-//! An operation on a key whose other operations must come first belongs into a later batch (the
-//! queue is in-order). Each table lists the operations that it supports.
+//! Operations of a batch have no order among themselves: the answers are those of *some* order. An
+//! operation that must follow another one on its key belongs in a later batch. A queue runs batches
+//! in order. Each table lists the operations that it supports.
 
 use crate::device::Buffer;
 use crate::error::{Error, Result};

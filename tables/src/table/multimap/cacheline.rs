@@ -10,8 +10,8 @@
 //! entries of a Horton table (section 4), it shows a miss that no second line has to be read. On a
 //! CPU a lookup costs instructions while the table is in cache, and cache lines beyond that. A
 //! Horton bucket costs more there: its comparisons branch unpredictably, or its remap entries are
-//! read for nothing. Keys of two words are looked up there by half of their mix. What is found is
-//! compared and resolved by [`crate::table::multimap::multiword`]: two random reads and five
+//! read for nothing. Keys of two words are looked up there by half of their mix.
+//! [`crate::table::multimap::multiword`] compares and resolves the hits: two random reads and five
 //! launches per chunk. Here one line has codes and values, and nothing is compared but the mixed
 //! codes, which stand for the codes. GPUs hide all of that.
 //!

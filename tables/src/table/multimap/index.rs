@@ -26,12 +26,12 @@ use super::cacheline::CacheLineTable;
 use super::direct::{CACHED, DirectTable, SPARSEST, SPARSEST_CACHED};
 use super::pairs::LookedUp;
 
-/// Keys from which on [`IndexKind::Auto`] takes another table than Horton's on a CPU: with fewer,
-/// all are in the nearest cache.
+/// Number of keys from which [`IndexKind::Auto`] chooses another table than Horton's on a CPU.
+/// Fewer keys fit into the nearest cache.
 const ON_CPU_FROM: usize = 256;
 
-/// Codes for which a direct table, filled in no time, is worth it for any number of keys from there
-/// on.
+/// Number of codes up to which a direct table is worth it for any number of keys from
+/// `ON_CPU_FROM` on. Such a table is filled in no time.
 const FEW_CODES: usize = 1 << 18;
 
 /// The index that a join builds.

@@ -26,7 +26,7 @@ use super::pairs::{LookedUp, Matches, Pairs};
 /// in 500.
 const LIKELY_DISTINCT: usize = 1 << 12;
 
-/// Codes of keys that may be any word.
+/// Number of codes of a key that can be any 32-bit word.
 const ANY: u64 = 1 << 32;
 
 /// Mixings that are tried before a build gives up: each has one chance in 2^64 per pair of keys to

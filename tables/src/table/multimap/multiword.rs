@@ -146,8 +146,9 @@ pub struct GroupedCodes {
 }
 
 impl Runs {
-    /// Returns the runs of codes, split from `words`, whose keys are distinct: the run of a code is
-    /// its position. `rows` are their row numbers; without them, their positions.
+    /// Returns the runs of `codes`, which were split from `words_of_codes` and have distinct keys.
+    /// The run of a code is its position. `rows` has the row number of each code. Without it, the
+    /// position is the row number.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.
@@ -218,9 +219,9 @@ impl Runs {
 }
 
 impl GroupedCodes {
-    /// Groups `codes`, split from `words`, by key and check; `rows` are their row numbers,
-    /// ascending; without them, their positions. `None` if two codes share key and check: another
-    /// seed is wanted.
+    /// Groups `codes`, split from `words`, by key and check. `rows` has their row numbers,
+    /// ascending. Without it, the position of a code is its row number. Returns `None` if two codes
+    /// share key and check, as the build then needs another seed.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] and OpenCL's own.

@@ -47,7 +47,7 @@ use super::table::CuckooTable;
 impl Table for CuckooTable {
     type Config = CuckooConfig;
 
-    /// Builds a table as [`Table::build`] does; of a key that is there more than once, the last
+    /// Builds a table as [`Table::build`] does; of a key that is given more than once, the last
     /// value counts.
     fn build(queue: &mut Queue, config: &CuckooConfig, items: Items<'_>) -> Result<Self> {
         let layout = config.layout(items.count()?)?;
@@ -56,7 +56,7 @@ impl Table for CuckooTable {
         Ok(table)
     }
 
-    /// Inserts as [`Table::insert`] does; of a key that is there more than once, the last value
+    /// Inserts as [`Table::insert`] does; of a key that is given more than once, the last value
     /// counts.
     fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
         insert_common::insert(self, queue, items)

@@ -122,8 +122,8 @@ impl LinearTable {
         })
     }
 
-    /// Stores items; the value of a key that is there is replaced. Of the values of a key that is
-    /// given more than once any one counts.
+    /// Stores items; the value of a key that is already stored is replaced. Of the values of a key
+    /// that is given more than once any one counts.
     ///
     /// # Errors
     /// [`Error::NoRoom`] with the number of keys that found no slot, [`Error::Invalid`] with the

@@ -9,8 +9,8 @@ use super::launch::{Counter, Operations};
 use super::table::SlabHash;
 
 impl SlabHash {
-    /// Does REPLACE for every item: a key that is there gets the new value, of keys given more than
-    /// once one value counts. Returns how many were not there.
+    /// Does REPLACE for every item: a key that is already stored gets the new value. Of a key that
+    /// is given more than once, one value counts. Returns the number of keys that were added.
     ///
     /// # Errors
     /// [`Error::NoRoom`](crate::error::Error::NoRoom) if slabs run out: every item that is not

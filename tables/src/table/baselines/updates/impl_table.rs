@@ -49,7 +49,7 @@ use crate::table::horton::table::{HortonTable, TableConfig};
 impl Table for HortonTable {
     type Config = TableConfig;
 
-    /// Builds a table as [`Table::build`] does; of a key that is there more than once, the last
+    /// Builds a table as [`Table::build`] does; of a key that is given more than once, the last
     /// value counts. Distinct keys to their positions are built as a join's table is, and
     /// [`Error::TableFull`](crate::error::Error::TableFull) says how many found no slot; other
     /// items are inserted into an empty table.
@@ -70,7 +70,7 @@ impl Table for HortonTable {
         Ok(table)
     }
 
-    /// Inserts as [`Table::insert`] does; of a key that is there more than once, the last value
+    /// Inserts as [`Table::insert`] does; of a key that is given more than once, the last value
     /// counts.
     fn insert(&mut self, queue: &mut Queue, items: Items<'_>) -> Result<usize> {
         insert_common::insert(self, queue, items)
