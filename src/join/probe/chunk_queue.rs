@@ -66,6 +66,7 @@ pub struct BeingSent(Arc<ChunkQueue>);
 
 impl Drop for BeingSent {
     fn drop(&mut self) {
+        // Nobody waits for a place. A stream that gets none waits for an answer, or takes a piece.
         self.0.chunks().being_sent -= 1;
     }
 }
@@ -108,12 +109,15 @@ impl ChunkQueue {
     }
 
     /// Returns the place of a chunk that is to be sent. With it, at most `most` chunks are being
-    /// sent or in flight, else there is `None`. If none is in flight, there is a place in any case:
-    /// streams that gather may be left in the middle of it.
+    /// sent or in flight, else there is `None`. One stream is left for pieces, as the input may be
+    /// slow. If nothing is on its way, there is a place in any case, as streams that gather may be
+    /// left in the middle of it.
     pub fn begin(self: &Arc<Self>, most: usize) -> Option<BeingSent> {
         let mut chunks = self.chunks();
-        let in_flight = chunks.in_flight();
-        if in_flight > 0 && in_flight + chunks.being_sent >= most {
+        let (in_flight, being_sent) = (chunks.in_flight(), chunks.being_sent);
+        let is_full = in_flight > 0 && in_flight + being_sent >= most;
+        let leaves_pieces = !chunks.pieces.is_empty() && being_sent + 1 >= self.streams;
+        if is_full || leaves_pieces {
             return None;
         }
         chunks.being_sent += 1;
@@ -144,8 +148,13 @@ impl ChunkQueue {
     /// Lets go of all chunks of a stream with a queue of its own.
     pub fn clear(&self) {
         if !self.is_shared() {
-            let chunks = std::mem::take(&mut *self.chunks());
+            let mut chunks = self.chunks();
+            let all = (
+                std::mem::take(&mut chunks.in_flight),
+                std::mem::take(&mut chunks.pieces),
+            );
             drop(chunks);
+            drop(all);
         }
     }
 
@@ -166,6 +175,10 @@ impl ChunkQueue {
                 return Poll::Ready(answered);
             }
             chunks = self.chunks();
+            // Whoever took that chunk in the meantime wakes this stream for its pieces.
+            if chunks.pieces.is_empty() {
+                return Poll::Pending;
+            }
         }
         if let Some(mut piece) = chunks.pieces.pop_front() {
             drop(chunks);
@@ -403,6 +416,18 @@ mod tests {
         assert!(second.is_some() && queue.begin(2).is_none());
         drop(second);
         assert!(queue.begin(2).is_some());
+    }
+
+    #[test]
+    fn one_stream_is_left_for_pieces_while_the_others_gather() {
+        let queue = Arc::new(ChunkQueue::new(3));
+        queue.put([piece(1)].into_iter());
+        let others = [queue.begin(4), queue.begin(4)];
+        assert!(others.iter().all(Option::is_some));
+        assert!(queue.begin(4).is_none(), "the input may be slow");
+        let one = Arc::<Stream>::default();
+        assert_eq!(pairs(one.poll(&queue, 0)), Some(1));
+        assert!(queue.begin(4).is_some(), "nothing is left to put out");
     }
 
     #[test]

@@ -42,9 +42,8 @@ use super::send::{LookupInFlight, Refused};
 use super::spec::ProbeSpec;
 use super::visits::record_visits;
 
-/// Chunks that a stream has on the device at once. Streams that share chunks have one each, but
-/// this many together at least.
-const IN_FLIGHT: usize = 2;
+/// Chunks that a stream sends, at most, before it looks for answers.
+const SENT_AT_ONCE: usize = 2;
 
 /// Pairs of a window that is not halved again.
 const WINDOW_PAIRS_MIN: usize = 64;
@@ -108,7 +107,7 @@ impl ChunkLookups {
     /// # Errors
     /// The input's; the device's, if the session wants to see them.
     pub async fn fill(&mut self, build: &Arc<BuildSide>) -> Result<()> {
-        for _ in 0..IN_FLIGHT {
+        for _ in 0..SENT_AT_ONCE {
             if !self.gatherer.has_more() {
                 break;
             }
@@ -290,16 +289,13 @@ impl ChunkLookups {
         Ok(())
     }
 
-    /// Returns how many chunks of all streams may be on the device at once.
+    /// Returns how many chunks of all streams may be on the device at once: one per stream, and one
+    /// that the device works on meanwhile.
     fn most_in_flight(&self) -> usize {
         // An unbounded input may not go on before its rows are answered, and the first rows may be
         // all that is wanted.
-        let each = if self.spec.whole_chunks && self.is_answered && !self.sizing.is_memory_short() {
-            IN_FLIGHT
-        } else {
-            1
-        };
-        each.max(self.queue.streams())
+        let has_more = self.spec.whole_chunks && self.is_answered && !self.sizing.is_memory_short();
+        self.queue.streams() + usize::from(has_more)
     }
 
     /// Goes on after the device of `table` failed with `error`.
