@@ -12,9 +12,9 @@
 //! the rows of the probe side, they share the chunks as well. An answered one is split into pieces
 //! of about a batch, and each stream takes the next piece.
 //!
-//! Streams send in turn: while one gathers and encodes a chunk, the others emit. A chunk that is
-//! being sent counts as if it was in flight. Else all would gather at once, and the device would
-//! wait.
+//! Streams send in turn: while some gather and encode chunks, others emit. A chunk that is being
+//! sent counts like one in flight. Else all streams would gather as soon as one chunk was answered,
+//! and the device would wait.
 //!
 //! No stream waits for another, as any may be left in the middle of a poll. Who polls a chunk in
 //! flight puts it back before the poll ends. The answer wakes all who wait.
