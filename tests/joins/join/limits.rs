@@ -64,12 +64,6 @@ fn with_a_null(mut case: Case) -> Case {
     case
 }
 
-fn sorted(run: &Run) -> Vec<String> {
-    let mut rows = run.rows().concat();
-    rows.sort_unstable();
-    rows
-}
-
 /// Checks a join of which no device has room for a table: DataFusion's own has it, and says why.
 fn check_on_host(case: &Case) {
     let mut collected = case.clone();
@@ -81,7 +75,7 @@ fn check_on_host(case: &Case) {
     let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(1 << 30));
     let join = case.on_device();
     let found = run(join.clone(), context_with(&pool)).unwrap();
-    assert!(sorted(&expected) == sorted(&found), "{case}");
+    assert!(expected.sorted_rows() == found.sorted_rows(), "{case}");
     assert_eq!(found.metric("output_rows"), found.count(), "{case}");
     assert_eq!(found.metric_or_none("spill_count"), 0, "{case}");
     let decisions = join.decisions();
@@ -200,7 +194,7 @@ fn a_probe_chunk_over_the_device_limit_is_split() {
             case.config.device_memory_limit = 400_000;
             let expected = run(whole.on_device(), whole.context()).unwrap();
             let found = run(case.on_device(), case.context()).unwrap();
-            assert!(sorted(&expected) == sorted(&found), "{case}");
+            assert!(expected.sorted_rows() == found.sorted_rows(), "{case}");
             assert!(found.metric("kernel_launches") > expected.metric("kernel_launches"));
             eventually("device memory is given back", || {
                 device().budget().used() == 0

@@ -111,12 +111,6 @@ fn beside(
     case.put_on_device(case.stock_of(build, probe))
 }
 
-fn sorted(run: &Run) -> Vec<String> {
-    let mut rows = run.rows().concat();
-    rows.sort_unstable();
-    rows
-}
-
 fn nothing_is_left() {
     eventually("device memory is given back", || {
         device().budget().used() == 0
@@ -125,12 +119,14 @@ fn nothing_is_left() {
 
 /// The join of `case` beside a hog that comes at `moment` and stays.
 fn check(case: &Case, moment: Moment) -> (Run, Arc<HortonJoinExec>) {
-    let expected = sorted(&run(Arc::new(case.stock()), case.context()).unwrap());
+    let expected = run(Arc::new(case.stock()), case.context())
+        .unwrap()
+        .sorted_rows();
     let hog = Hog::default();
     let comes = hog.clone();
     let join = beside(case, moment, move || comes.come());
     let run = run(join.clone(), case.context()).unwrap();
-    assert!(sorted(&run) == expected, "{case}, {moment:?}");
+    assert!(run.sorted_rows() == expected, "{case}, {moment:?}");
     assert!(hog.0.lock().unwrap().is_some());
     hog.leave();
     nothing_is_left();
@@ -222,7 +218,10 @@ fn a_join_waits_for_memory_that_is_given_back_soon() {
                 });
             });
             let run = run(join.clone(), case.context()).unwrap();
-            assert!(sorted(&run) == sorted(&calm), "{case}, {moment:?}");
+            assert!(
+                run.sorted_rows() == calm.sorted_rows(),
+                "{case}, {moment:?}"
+            );
             assert!(
                 matches!(join.decisions()[0].place, Place::Device(_)),
                 "{moment:?}"
@@ -261,7 +260,7 @@ fn idle_memory_counts_and_is_given_back_when_others_ask() {
     for _ in 0..3 {
         let limited = run(case.on_device(), case.context()).unwrap();
         assert!(limited.metric("kernel_launches") > 0);
-        assert!(sorted(&limited) == sorted(&whole));
+        assert!(limited.sorted_rows() == whole.sorted_rows());
         nothing_is_left();
         assert!((1..=LIMIT).contains(&device.budget().idle()));
     }

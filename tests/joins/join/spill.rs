@@ -102,12 +102,6 @@ pub(super) fn keyed(to_column: ToColumn, rows: [usize; 2], distinct: u32, parts:
     )
 }
 
-fn sorted(run: &Run) -> Vec<String> {
-    let mut rows: Vec<String> = run.rows().into_iter().flatten().collect();
-    rows.sort_unstable();
-    rows
-}
-
 /// Checks that the join spills within `bytes` of memory, and gives the stock join's rows.
 fn check(case: &Case, bytes: usize) -> Run {
     let mut collected = case.clone();
@@ -120,7 +114,7 @@ fn check(case: &Case, bytes: usize) -> Run {
     let join = case.on_device();
     let found = run(join.clone(), Arc::clone(&limited.context)).unwrap();
     assert!(found.metric("spill_count") > 0, "nothing spilled: {case}");
-    let (expected, rows) = (sorted(&expected), sorted(&found));
+    let (expected, rows) = (expected.sorted_rows(), found.sorted_rows());
     assert_eq!(expected.len(), rows.len(), "{case}");
     assert!(expected == rows, "{case}");
     assert_eq!(found.metric("output_rows"), rows.len(), "{case}");
@@ -187,7 +181,7 @@ fn spill_partitions_too_large_for_the_device_are_joined_on_the_host() {
         let expected = run(Arc::new(case.stock()), case.context()).unwrap();
         let join = case.on_device();
         let found = run(join.clone(), Arc::clone(&limited.context)).unwrap();
-        assert_eq!(sorted(&found), sorted(&expected), "{case}");
+        assert_eq!(found.sorted_rows(), expected.sorted_rows(), "{case}");
         let decisions = join.decisions();
         let (large, small): (Vec<_>, Vec<_>) = decisions.iter().partition(|d| d.rows > 10);
         assert!(large.len() > 2 && small.is_empty(), "{decisions:?} {case}");
@@ -632,7 +626,7 @@ fn a_left_side_without_a_key_that_matches_leaves_the_right_one_unread() {
             let limited = Limited::new(64 << 10);
             let join = going_on(&case, Then::End, fails);
             let found = run(join.clone(), Arc::clone(&limited.context)).unwrap();
-            let rows = [sorted(&found), sorted(&expected)];
+            let rows = [found.sorted_rows(), expected.sorted_rows()];
             assert!(rows.iter().all(Vec::is_empty), "{case}");
             // It is all in spill partitions, or there would be a decision on its build.
             assert!(join.decisions().is_empty(), "{case}");

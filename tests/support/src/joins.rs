@@ -301,6 +301,13 @@ impl Run {
         self.batches.iter().map(|batches| text(batches)).collect()
     }
 
+    /// Returns the rows of all partitions, sorted.
+    pub fn sorted_rows(&self) -> Vec<String> {
+        let mut rows = self.rows().concat();
+        rows.sort_unstable();
+        rows
+    }
+
     pub fn count(&self) -> usize {
         let batches = self.batches.iter().flatten();
         batches.map(RecordBatch::num_rows).sum()
