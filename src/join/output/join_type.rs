@@ -144,7 +144,9 @@ fn interleaved(matches: Pairs, range: Range<usize>) -> Result<Pairs> {
         let column = take(&column, &indices, None)?;
         Ok((source, column))
     });
-    let build = picked.iter().map(|pick| match pick {
+    // Without build rows of the matches nobody asks for those of others.
+    let is_asked = matches.build.len() == probe.len();
+    let build = picked.iter().filter(|_| is_asked).map(|pick| match pick {
         Some(at) => matches.build[*at as usize],
         None => NO_ROW,
     });

@@ -233,6 +233,54 @@ impl Chunk {
         (!enough && window.end() < self.found.total).then_some(self.next)
     }
 
+    /// Returns which rows of the first batch have a match, and the build rows and `columns` of
+    /// these. Returns `None` if a row may have two matches, or if not all pairs of the chunk are
+    /// here.
+    ///
+    /// # Errors
+    /// Arrow's errors.
+    pub fn rows_with_one_match(
+        &mut self,
+        columns: &[DeviceColumn],
+    ) -> Result<Option<(BooleanBuffer, Pairs)>> {
+        let window = &self.found.window;
+        let is_whole = window.first == 0 && window.end() == self.found.total;
+        let Some(batch) = self.batches.front().filter(|_| is_whole) else {
+            return Ok(None);
+        };
+        let matched = match &window.keys {
+            PairKeys::Bits(words) => batch.matched(Some(words)),
+            PairKeys::Each if window.len == 0 => batch.matched(None),
+            PairKeys::Each if batch.rows.is_none() => {
+                BooleanBuffer::new_set(batch.batch.num_rows())
+            }
+            PairKeys::Each | PairKeys::Positions(_) => return Ok(None),
+        };
+        let taken = matched.count_set_bits();
+        let matches = self.take_pairs(taken, columns)?;
+        self.next_key = self.batches.front().map_or(0, |batch| batch.positions.end);
+        Ok(Some((matched, matches)))
+    }
+
+    /// Takes the next `n` pairs of the window: their build rows and `columns`, without their keys.
+    fn take_pairs(&mut self, n: usize, columns: &[DeviceColumn]) -> Result<Pairs> {
+        let window = &self.found.window;
+        let from = (self.next - window.first) as usize;
+        let mut pairs = Pairs::default();
+        if let Some(build) = &window.build {
+            let rows = build[from..from + n].iter();
+            pairs.build = rows.map(|row| BuildRow(*row)).collect();
+        }
+        if let Some(gathered) = window.columns.as_ref().filter(|_| n > 0) {
+            for (at, column) in columns.iter().enumerate() {
+                let values = gathered.array((at, column), from, n)?;
+                pairs.gathered.insert(column.source, values);
+            }
+        }
+        self.next += n as u64;
+        Ok(pairs)
+    }
+
     /// Returns up to `limit` candidates of the first batch, in probe order, matches in build order,
     /// and whether they are its last. `columns` are those that the table gathered.
     ///
@@ -280,21 +328,10 @@ impl Chunk {
             .last()
             .is_some_and(|row| *row as usize + 1 == batch.batch.num_rows());
         let is_last = !goes_on && (taken < limit || to_the_end);
-        let mut pairs = Pairs {
+        let pairs = Pairs {
             probe,
-            ..Pairs::default()
+            ..self.take_pairs(taken, columns)?
         };
-        if let Some(build) = &window.build {
-            let rows = build[from..from + taken].iter();
-            pairs.build = rows.map(|row| BuildRow(*row)).collect();
-        }
-        if let Some(gathered) = window.columns.as_ref().filter(|_| taken > 0) {
-            for (at, column) in columns.iter().enumerate() {
-                let values = gathered.array((at, column), from, taken)?;
-                pairs.gathered.insert(column.source, values);
-            }
-        }
-        self.next += taken as u64;
         Ok(Some((pairs, is_last)))
     }
 }

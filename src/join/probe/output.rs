@@ -169,12 +169,49 @@ impl ProbeOutput {
         }
     }
 
+    /// Emits the whole first batch of a chunk for an outer join whose probe rows have one match at
+    /// most. All rows come out as they are, in their order. Returns `None` if the batch takes
+    /// steps.
+    fn emit_all_rows(
+        &mut self,
+        build: &BuildSide,
+        chunk: &mut Chunk,
+    ) -> Result<Option<PushBatchStatus>> {
+        let is_checked = self.spec.filter.is_some() || !build.encoder().is_exact();
+        let notes_visits = build.visited().is_some_and(|visited| !visited.by_lookups());
+        let emits_all = matches!(self.spec.outcome, Outcome::MatchesAndUnmatched { .. });
+        if is_checked || notes_visits || !emits_all {
+            return Ok(None);
+        }
+        let timer = self.metrics.join_time.timer();
+        let Some((matched, matches)) = chunk.rows_with_one_match(build.gathered())? else {
+            return Ok(None);
+        };
+        let Some(probe) = chunk.batches.front() else {
+            return Ok(None);
+        };
+        let hits = matched.count_set_bits();
+        self.metrics.avg_fanout.add_part(hits);
+        self.metrics.avg_fanout.add_total(hits);
+        self.metrics.probe_hit_rate.add_part(hits);
+        self.metrics.probe_hit_rate.add_total(matched.len());
+        let pairs = matches.fill_unmatched(&matched)?;
+        let output = &self.spec.output;
+        let batch = output.batch(build.rows(), Some(&probe.batch), &pairs, matched.len())?;
+        chunk.next_batch();
+        timer.done();
+        Ok(Some(self.push(batch)?))
+    }
+
     /// Emits one step of the chunk's first batch.
     fn emit_step(
         &mut self,
         build: &BuildSide,
         chunk: &mut Chunk,
     ) -> Result<Option<PushBatchStatus>> {
+        if let Some(status) = self.emit_all_rows(build, chunk)? {
+            return Ok(Some(status));
+        }
         let timer = self.metrics.join_time.timer();
         let limit = self.step_pairs(chunk);
         let Some((pairs, is_last)) = chunk.step(limit, build.gathered())? else {

@@ -112,7 +112,6 @@ impl ProbeSpec {
             self.on.len()
         };
         build.visited().is_some_and(|visited| !visited.by_lookups())
-            || matches!(self.outcome, Outcome::MatchesAndUnmatched { .. })
             || (0..keys).any(|c| !gathered(Source::Key(c)))
             || columns.any(|c| c.side == JoinSide::Left && !gathered(Source::Batch(c.index)))
     }
