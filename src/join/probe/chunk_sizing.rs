@@ -22,6 +22,10 @@ use std::time::Duration;
 /// Output batches that have as many rows as the first chunk.
 const FIRST_BATCHES: usize = 16;
 
+/// The same for each of the streams that share it. A chunk takes a device's driver a third of a
+/// millisecond, however few its rows, and many streams make many chunks.
+const FIRST_BATCHES_PER_STREAM: usize = 4;
+
 /// The same, and the most batches that it has, under a LIMIT.
 const FIRST_BATCHES_OF_LIMIT: usize = 4;
 
@@ -81,7 +85,8 @@ impl ChunkSizing {
         let (first, batches) = if is_limited {
             (FIRST_BATCHES_OF_LIMIT, FIRST_BATCHES_OF_LIMIT)
         } else {
-            (FIRST_BATCHES, CHUNK_BATCHES_MAX)
+            let of_all = FIRST_BATCHES_PER_STREAM.saturating_mul(streams);
+            (of_all.max(FIRST_BATCHES), CHUNK_BATCHES_MAX)
         };
         let first_rows = batch_rows.saturating_mul(first).min(rows_max).max(1);
         Self {
