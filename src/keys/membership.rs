@@ -15,15 +15,18 @@
 //! Putze, Sanders and Singler, 2007). The join's own table would answer exactly, but it is on the
 //! device, and a second one on the host takes much longer to fill.
 //!
-//! A set is filled by the build's [parts](crate::parallel), side by side and off the runtime's
-//! threads, with its bytes reserved before. Filters outlive their query, as plans do, so the
-//! expression holds a [`FilterHandle`]: the join empties it when its last stream is gone, and an
-//! empty handle lets every row through.
+//! A set is filled by the build's [parts](crate::parallel), off the runtime's threads, with its
+//! bytes reserved before. Parts make codes and hashes side by side. Where a core's cache holds the
+//! set, they set bits in turn: cores that do so at once wait for lines of memory that others have
+//! just written. A larger set waits for memory in any case, and there more cores are faster.
+//!
+//! Filters outlive their query, as plans do, so the expression holds a [`FilterHandle`]: the join
+//! empties it when its last stream is gone, and an empty handle lets every row through.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
@@ -63,6 +66,8 @@ pub struct MembershipFilter {
     /// The type of each column.
     types: Vec<DataType>,
     words: Vec<AtomicU64>,
+    /// Held by whoever sets bits of a set that a core's cache holds.
+    filling: Mutex<()>,
     _memory: MemoryReservation,
 }
 
@@ -139,6 +144,7 @@ impl MembershipFilter {
             kind,
             types: types.to_vec(),
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            filling: Mutex::default(),
             _memory: memory,
         })
     }
@@ -165,32 +171,42 @@ impl MembershipFilter {
 
     /// Inserts the keys of some rows, given by their columns.
     fn insert(&self, keys: &[ArrayRef]) -> Result<()> {
-        let set = |word: usize, bits: u64| {
-            // Most bits of keys that repeat are already set: looking is cheaper than writing.
-            if self.words[word].load(Ordering::Relaxed) & bits != bits {
-                self.words[word].fetch_or(bits, Ordering::Relaxed);
-            }
-        };
         match &self.kind {
             Kind::Bitmap(encoder) => {
                 let mut codes = vec![0; row_count(keys)];
                 let has_code = encoder.encode(keys, &mut codes)?;
-                for (row, code) in codes.into_iter().enumerate() {
-                    if has_code.as_ref().is_none_or(|has| has.value(row)) {
-                        set((code >> 6) as usize, 1 << (code & 63));
-                    }
-                }
+                let rows = codes.into_iter().enumerate();
+                let rows =
+                    rows.filter(|(row, _)| has_code.as_ref().is_none_or(|has| has.value(*row)));
+                self.set(rows.map(|(_, code)| ((code >> 6) as usize, 1 << (code & 63))));
             }
             Kind::Bloom => {
                 let nulls = nulls_of_any(keys);
-                for (row, hash) in hashes(keys)?.into_iter().enumerate() {
-                    if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)) {
-                        set(self.word_of(hash), bits_of(hash));
-                    }
-                }
+                let rows = hashes(keys)?.into_iter().enumerate();
+                let rows = rows.filter(|(row, _)| nulls.as_ref().is_none_or(|n| n.is_valid(*row)));
+                self.set(rows.map(|(_, hash)| (self.word_of(hash), bits_of(hash))));
             }
         }
         Ok(())
+    }
+
+    /// Sets `bits`: each is a word's number and bits of it.
+    fn set(&self, bits: impl Iterator<Item = (usize, u64)>) {
+        if 64 * self.words.len() as u64 > SMALL_BITMAP {
+            for (word, bits) in bits {
+                let word = &self.words[word];
+                // Most bits of keys that repeat are already set: looking is cheaper than writing.
+                if word.load(Ordering::Relaxed) & bits != bits {
+                    word.fetch_or(bits, Ordering::Relaxed);
+                }
+            }
+            return;
+        }
+        let _filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        for (word, bits) in bits {
+            let word = &self.words[word];
+            word.store(word.load(Ordering::Relaxed) | bits, Ordering::Relaxed);
+        }
     }
 
     /// Returns whether each key of some rows, given by their columns, may be in the set. A key with
