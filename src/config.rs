@@ -213,7 +213,7 @@ impl Default for Knobs {
 }
 
 /// Rows from which a device pays for its calls, as a rule.
-const MANY_ROWS: usize = 1 << 20;
+pub(crate) const MANY_ROWS: usize = 1 << 20;
 
 /// Rows of a chunk at most, for any build side: the pairs of a window are then fewer than 2^32.
 pub(crate) const MOST_CHUNK_ROWS: usize = 1 << 28;
@@ -274,17 +274,19 @@ impl HortonConfig {
         match (self.enabled, self.min_build_rows, kind) {
             (Enabled::Always, ..) => 0,
             (_, 0, DeviceKind::Cpu) => MANY_ROWS,
-            (_, 0, _) => MANY_ROWS / 8,
+            (_, 0, _) => MANY_ROWS / 16,
             (_, rows, _) => rows,
         }
     }
 
     /// Returns the rows of a probe side from which `auto` uses a device of this `kind` for a join
     /// of `build_rows` build rows. Returns 0 if the probe side does not matter: under an explicit
-    /// `horton.min_build_rows`, and where the build side itself has many rows.
+    /// `horton.min_build_rows`, and where the build side itself has many rows. The host is the
+    /// faster the fewer rows the build side has.
     pub fn min_probe_rows(&self, kind: DeviceKind, build_rows: usize) -> usize {
         match (self.enabled, self.min_build_rows, kind) {
             (Enabled::Always, ..) | (_, 0, DeviceKind::Cpu) => 0,
+            (_, 0, _) if build_rows < MANY_ROWS / 8 => 8 * MANY_ROWS,
             (_, 0, _) if build_rows < MANY_ROWS => MANY_ROWS,
             _ => 0,
         }

@@ -55,6 +55,13 @@ pub enum ReadOutcome {
     Failed,
 }
 
+impl ReadOutcome {
+    /// Returns whether all rows are read.
+    pub fn has_ended(&self) -> bool {
+        matches!(self, ReadOutcome::Ended)
+    }
+}
+
 /// An input of a join, with the rows of it that are kept.
 pub struct BufferedInput {
     schema: SchemaRef,

@@ -89,7 +89,7 @@ impl Input {
             Input::Unread(input) => Ok((input, false)),
             Input::Begun(task) => {
                 let (input, outcome) = task.join().await.map_err(|e| task_failed(&e))?;
-                let has_ended = matches!(outcome?, ReadOutcome::Ended);
+                let has_ended = outcome?.has_ended();
                 Ok((input, has_ended))
             }
         }
@@ -170,7 +170,7 @@ impl ChosenSide {
             return Ok(self);
         }
         let outcome = self.probe.read(most + 1).await?;
-        let has_ended = matches!(outcome, ReadOutcome::Ended) && self.probe.rows() <= most;
+        let has_ended = outcome.has_ended() && self.probe.rows() <= most;
         Ok(if has_ended {
             self.probe.take_all_memory();
             Self {

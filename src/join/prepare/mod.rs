@@ -30,7 +30,7 @@ use datafusion::physical_plan::metrics::MetricBuilder;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use tracing::{Instrument, trace_span};
 
-use crate::config::HortonConfig;
+use crate::config::{HortonConfig, MANY_ROWS};
 use crate::device::{Device, DeviceKind, Placed};
 use crate::error::{DeviceError, Error, Result};
 use crate::join::build_side::builder;
@@ -38,7 +38,8 @@ use crate::join::build_side::keyed::evaluate_keys;
 use crate::join::build_side::side::BuildSide;
 use crate::join::decision::{BuildId, Decision, HostReason, JoinReport, Place};
 use crate::join::dynamic_filter::accumulator::{BuildKeys, BuildReport, FilterAccumulator};
-use crate::join::input::buffered::{BufferedInput, ReadOutcome};
+use crate::join::dynamic_filter::targets::rows_scanned;
+use crate::join::input::buffered::BufferedInput;
 use crate::join::input::build_batches::BuildBatches;
 use crate::join::memory::{BuildMemory, filter_reservation};
 use crate::join::metrics::{BuildInput, JoinMetrics};
@@ -226,7 +227,8 @@ impl JoinPreparation {
             && self.oriented.rows_per_filtered_key(build) >= MANY_PAIRS
     }
 
-    /// Returns `placed`, unless the build side has few rows and the probe side ends with few, too.
+    /// Returns `placed`, unless the build side has few rows and the probe side does, too. Of a scan
+    /// the rows are known before any filter, and so some are read as well.
     async fn with_probe(
         &self,
         placed: Placed,
@@ -238,14 +240,15 @@ impl JoinPreparation {
         if wanted == 0 || join.fetch().is_some() || join.right().boundedness().is_unbounded() {
             return Ok(Ok(placed));
         }
-        let outcome = probe.read(wanted).await?;
-        Ok(
-            if probe.rows() < wanted && matches!(outcome, ReadOutcome::Ended) {
-                Err(HostReason::FewProbeRows { wanted })
-            } else {
-                Ok(placed)
-            },
-        )
+        let read = wanted.min(MANY_ROWS);
+        let is_few = match rows_scanned(join.right()) {
+            Some(rows) => rows < wanted,
+            None => read < wanted,
+        };
+        if is_few || (probe.read(read).await?.has_ended() && probe.rows() < read) {
+            return Ok(Err(HostReason::FewProbeRows { wanted }));
+        }
+        Ok(Ok(placed))
     }
 
     /// Joins on the device where the join is placed, or on another one if that fails or has no

@@ -167,8 +167,12 @@ fn a_query_for_an_unknown_device_names_those_there_are() {
 fn small_build_sides_go_to_a_gpu_only_for_many_rows_to_probe_and_only_by_default() {
     let default = HortonConfig::default();
     assert_eq!(default.min_build_rows(DeviceKind::Cpu), 1 << 20);
-    assert_eq!(default.min_build_rows(DeviceKind::Gpu), 1 << 17);
+    assert_eq!(default.min_build_rows(DeviceKind::Gpu), 1 << 16);
     assert_eq!(default.min_probe_rows(DeviceKind::Cpu, 1 << 20), 0);
+    assert_eq!(
+        default.min_probe_rows(DeviceKind::Gpu, (1 << 17) - 1),
+        1 << 23
+    );
     assert_eq!(default.min_probe_rows(DeviceKind::Gpu, 1 << 17), 1 << 20);
     assert_eq!(default.min_probe_rows(DeviceKind::Gpu, 1 << 20), 0);
     let said = HortonConfig {
