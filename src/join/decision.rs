@@ -33,7 +33,7 @@ pub enum HostReason {
         /// `horton.min_build_rows`, or the device's default.
         min_build_rows: usize,
     },
-    /// `auto`: neither side has many rows.
+    /// `auto`: neither side is known to have many rows.
     FewProbeRows {
         /// Rows of the probe side from which so few build rows go to the device.
         wanted: usize,
@@ -68,7 +68,9 @@ impl fmt::Display for HostReason {
             HostReason::FewRows { min_build_rows } => {
                 write!(f, "fewer than horton.min_build_rows = {min_build_rows}")
             }
-            HostReason::FewProbeRows { wanted } => write!(f, "fewer than {wanted} rows to probe"),
+            HostReason::FewProbeRows { wanted } => {
+                write!(f, "fewer than {wanted} known rows to probe")
+            }
             HostReason::HashedByKeys => write!(f, "both sides are hashed by the keys"),
             HostReason::ManyPairs => write!(f, "many pairs for the residual filter"),
             HostReason::Opening => write!(f, "devices are being opened"),

@@ -227,8 +227,8 @@ impl JoinPreparation {
             && self.oriented.rows_per_filtered_key(build) >= MANY_PAIRS
     }
 
-    /// Returns `placed`, unless the build side has few rows and the probe side does, too. Of a scan
-    /// the rows are known before any filter, and so some are read as well.
+    /// Returns `placed`, unless the build side has few rows and the probe side does, too. More rows
+    /// than a read has must be known of its scan, and then the read shows what filters leave.
     async fn with_probe(
         &self,
         placed: Placed,
@@ -241,11 +241,9 @@ impl JoinPreparation {
             return Ok(Ok(placed));
         }
         let read = wanted.min(MANY_ROWS);
-        let is_few = match rows_scanned(join.right()) {
-            Some(rows) => rows < wanted,
-            None => read < wanted,
-        };
-        if is_few || (probe.read(read).await?.has_ended() && probe.rows() < read) {
+        let is_known = || rows_scanned(join.right()).is_some_and(|rows| rows >= wanted);
+        let may_be = read == wanted || is_known();
+        if !may_be || (probe.read(read).await?.has_ended() && probe.rows() < read) {
             return Ok(Err(HostReason::FewProbeRows { wanted }));
         }
         Ok(Ok(placed))

@@ -235,17 +235,19 @@ impl Chunk {
 
     /// Returns which rows of the first batch have a match, and the build rows and `columns` of
     /// these. Returns `None` if a row may have two matches, or if not all pairs of the chunk are
-    /// here.
+    /// here. It also does for a batch of more than `most` rows.
     ///
     /// # Errors
     /// Arrow's errors.
     pub fn rows_with_one_match(
         &mut self,
+        most: usize,
         columns: &[DeviceColumn],
     ) -> Result<Option<(BooleanBuffer, Pairs)>> {
         let window = &self.found.window;
         let is_whole = window.first == 0 && window.end() == self.found.total;
-        let Some(batch) = self.batches.front().filter(|_| is_whole) else {
+        let may_be = |batch: &&ProbeBatch| is_whole && batch.batch.num_rows() <= most;
+        let Some(batch) = self.batches.front().filter(may_be) else {
             return Ok(None);
         };
         let matched = match &window.keys {
@@ -420,6 +422,31 @@ mod tests {
         all
     }
 
+    /// The same, with batches of up to `most` rows as a whole.
+    fn emitted_whole(mut chunk: Chunk, most: usize) -> Vec<(u32, u32)> {
+        let mut all = Vec::new();
+        while let Some(batch) = chunk.batches.front() {
+            let numbers = batch.batch.column(0).as_primitive::<Int64Type>().clone();
+            let (rows, build, is_last) = match chunk.rows_with_one_match(most, &[]).unwrap() {
+                Some((matched, matches)) => {
+                    assert!(matched.len() == numbers.len() && numbers.len() <= most);
+                    (matched.set_indices().collect(), matches.build, true)
+                }
+                None => {
+                    let (pairs, is_last) = chunk.step(2, &[]).unwrap().unwrap();
+                    let rows: Vec<usize> = pairs.probe.iter().map(|row| *row as usize).collect();
+                    (rows, pairs.build, is_last)
+                }
+            };
+            let both = rows.into_iter().zip(build);
+            all.extend(both.map(|(row, build)| (numbers.value(row) as u32, build.0)));
+            if is_last {
+                chunk.next_batch();
+            }
+        }
+        all
+    }
+
     #[test]
     fn pieces_have_the_pairs_of_the_chunk() {
         let pairs = [
@@ -469,6 +496,10 @@ mod tests {
             columns: None,
         };
         one_each.window = Arc::new(window);
+        for most in [0, 3, 9] {
+            let whole = chunk(&[4, 3, 2], one_each.clone(), PAIRS);
+            assert_eq!(emitted_whole(whole, most), pairs);
+        }
         let pieces = chunk(&[4, 3, 2], one_each, PAIRS).split(1);
         assert_eq!(pieces.len(), 3);
         let parts: Vec<_> = pieces.into_iter().map(emitted).collect();
@@ -509,6 +540,11 @@ mod tests {
                     let mut parts: Vec<_> = pieces.into_iter().flat_map(emitted).collect();
                     parts.sort_unstable();
                     assert_eq!(parts, pairs);
+                    for most in [0, 30, 100] {
+                        let pieces = chunk(rows, one_at_most.clone(), PAIRS).split(least);
+                        let parts = pieces.into_iter().map(|piece| emitted_whole(piece, most));
+                        assert_eq!(parts.collect::<Vec<_>>().concat(), pairs);
+                    }
                 }
             }
         }
@@ -535,6 +571,15 @@ mod tests {
         });
         let expected = [true, false, false, false, false, false, true, false, true];
         assert!(matched.eq(expected));
+    }
+
+    #[test]
+    fn batches_are_no_whole_with_pairs_missing_or_two_of_a_row() {
+        let pairs = [(0, 7), (1, 3), (1, 4), (8, 6)];
+        for len in [2, pairs.len()] {
+            let mut chunk = chunk(&[3, 3, 3], found(&pairs, len), PAIRS);
+            assert!(chunk.rows_with_one_match(100, &[]).unwrap().is_none());
+        }
     }
 
     #[test]

@@ -16,18 +16,24 @@
 //! serve their own size alone.
 //!
 //! Under a LIMIT the first rows may be all that is wanted, so that the first chunk is smaller.
+//!
+//! A chunk takes a device's driver a third of a millisecond, however few its rows, and many streams
+//! make many chunks. So chunks that can be split among the streams grow beyond their size as long
+//! as the input is quick. A slow input has the device busy with smaller ones.
 
 use std::time::Duration;
 
 /// Output batches that have as many rows as the first chunk.
 const FIRST_BATCHES: usize = 16;
 
-/// The same for each of the streams that share it. A chunk takes a device's driver a third of a
-/// millisecond, however few its rows, and many streams make many chunks.
-const FIRST_BATCHES_PER_STREAM: usize = 4;
-
 /// The same, and the most batches that it has, under a LIMIT.
 const FIRST_BATCHES_OF_LIMIT: usize = 4;
+
+/// Output batches for each of its streams that have as many rows as a chunk of a quick input.
+const QUICK_BATCHES: usize = 4;
+
+/// The time in which a quick input gives the rows of such a chunk.
+pub const QUICK: Duration = Duration::from_millis(1);
 
 /// The time in which the rows of a chunk are to come out of a stream.
 const OUTPUT_TIME: Duration = Duration::from_millis(10);
@@ -46,8 +52,21 @@ const CHUNK_ROWS_MIN: usize = 64;
 pub struct ChunkSize {
     /// Rows.
     pub rows: usize,
+    /// Rows if the input gives them in [`QUICK`]; at least as many.
+    pub quick_rows: usize,
     /// Batches.
     pub batches: usize,
+}
+
+/// The use of a stream's chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkUse {
+    /// The first rows may be all that is wanted.
+    Limited,
+    /// All rows of a chunk may come out of one stream.
+    Whole,
+    /// Streams share a chunk's rows.
+    Split,
 }
 
 /// How large the next chunk of a stream may be.
@@ -57,6 +76,8 @@ pub struct ChunkSizing {
     rows_max: usize,
     /// Rows of the first chunk. No chunk has fewer because of the time that rows take.
     first_rows: usize,
+    /// Rows of any chunk of a quick input.
+    quick_rows: usize,
     /// The time in which the rows of a chunk are to come out of one stream.
     output_time: Duration,
     /// Bytes of a chunk's batches, at most, unless it has one only.
@@ -65,7 +86,8 @@ pub struct ChunkSizing {
     pub last_batch_bytes: usize,
     /// Rows of the last chunk.
     last_rows: usize,
-    next: ChunkSize,
+    next_rows: usize,
+    next_batches: usize,
     /// True if the device had no room for a chunk: they are smaller since, and batches are cut.
     is_memory_short: bool,
     /// True if the next chunk has waited for memory.
@@ -74,32 +96,32 @@ pub struct ChunkSizing {
 
 impl ChunkSizing {
     /// Returns the sizes of chunks of up to `rows_max` rows, whose batches have up to `bytes_max`
-    /// bytes, and come out of so many `streams`. Output batches have `batch_rows` rows.
-    /// `is_limited` says whether the join has a LIMIT.
+    /// bytes. Their rows come out of so many `streams`, in batches of `batch_rows` rows.
     pub fn new(
         (rows_max, bytes_max): (usize, usize),
         batch_rows: usize,
-        is_limited: bool,
+        chunk_use: ChunkUse,
         streams: usize,
     ) -> Self {
-        let (first, batches) = if is_limited {
-            (FIRST_BATCHES_OF_LIMIT, FIRST_BATCHES_OF_LIMIT)
-        } else {
-            let of_all = FIRST_BATCHES_PER_STREAM.saturating_mul(streams);
-            (of_all.max(FIRST_BATCHES), CHUNK_BATCHES_MAX)
+        let (first, batches) = match chunk_use {
+            ChunkUse::Limited => (FIRST_BATCHES_OF_LIMIT, FIRST_BATCHES_OF_LIMIT),
+            ChunkUse::Whole | ChunkUse::Split => (FIRST_BATCHES, CHUNK_BATCHES_MAX),
+        };
+        let quick = match chunk_use {
+            ChunkUse::Limited | ChunkUse::Whole => 0,
+            ChunkUse::Split => QUICK_BATCHES.saturating_mul(streams),
         };
         let first_rows = batch_rows.saturating_mul(first).min(rows_max).max(1);
         Self {
             rows_max,
             first_rows,
+            quick_rows: batch_rows.saturating_mul(quick),
             output_time: OUTPUT_TIME * u32::try_from(streams).unwrap_or(u32::MAX),
             bytes_max,
             last_batch_bytes: 0,
             last_rows: first_rows,
-            next: ChunkSize {
-                rows: first_rows,
-                batches,
-            },
+            next_rows: first_rows,
+            next_batches: batches,
             is_memory_short: false,
             has_waited: false,
         }
@@ -107,12 +129,16 @@ impl ChunkSizing {
 
     /// Returns the size of the next chunk; the one after it may have more batches.
     pub fn next(&mut self) -> ChunkSize {
-        let size = self.next;
-        debug_assert!(size.rows <= self.rows_max.max(1), "{size:?}");
-        let grown = size.batches.saturating_mul(GROWTH);
-        self.next.batches = grown.min(CHUNK_BATCHES_MAX);
-        self.last_rows = size.rows;
-        size
+        let rows = self.next_rows;
+        debug_assert!(rows <= self.rows_max.max(1), "{self:?}");
+        let batches = self.next_batches;
+        self.next_batches = batches.saturating_mul(GROWTH).min(CHUNK_BATCHES_MAX);
+        self.last_rows = rows;
+        ChunkSize {
+            rows,
+            quick_rows: self.quick_rows.min(self.rows_max).max(rows),
+            batches,
+        }
     }
 
     /// Notes that `rows` rows came out of one stream in `time`: the next chunk has about as many as
@@ -122,7 +148,7 @@ impl ChunkSizing {
         let in_time = usize::try_from(in_time).unwrap_or(usize::MAX);
         let grown = in_time.min(self.last_rows.saturating_mul(GROWTH));
         let doublings = (grown / self.first_rows).max(1).ilog2();
-        self.next.rows = (self.first_rows << doublings).min(self.rows_max).max(1);
+        self.next_rows = (self.first_rows << doublings).min(self.rows_max).max(1);
     }
 
     /// Returns whether the device has had no room for a chunk.
@@ -143,14 +169,14 @@ impl ChunkSizing {
     pub fn shrink_to(&mut self, rows: usize) {
         self.is_memory_short = true;
         self.rows_max = rows.max(CHUNK_ROWS_MIN).min(self.rows_max);
-        self.next.rows = self.rows_max;
+        self.next_rows = self.rows_max;
     }
 
     /// Makes chunks of up to `rows_max` rows again.
     pub fn reset(&mut self, rows_max: usize) {
         self.is_memory_short = false;
         self.rows_max = rows_max;
-        self.next.rows = rows_max;
+        self.next_rows = rows_max;
     }
 
     /// Returns whether the next chunk may wait for memory, which it does once.
@@ -170,7 +196,12 @@ mod tests {
 
     /// Chunks of 160 rows and more, of batches of 10.
     fn sizing(rows_max: usize, is_limited: bool, streams: usize) -> ChunkSizing {
-        ChunkSizing::new((rows_max, 1 << 20), 10, is_limited, streams)
+        let chunk_use = if is_limited {
+            ChunkUse::Limited
+        } else {
+            ChunkUse::Whole
+        };
+        ChunkSizing::new((rows_max, 1 << 20), 10, chunk_use, streams)
     }
 
     #[test]
@@ -178,6 +209,7 @@ mod tests {
         let mut sizing = sizing(4000, false, 1);
         let first = ChunkSize {
             rows: 160,
+            quick_rows: 160,
             batches: CHUNK_BATCHES_MAX,
         };
         assert_eq!([sizing.next(), sizing.next()], [first; 2]);
@@ -207,6 +239,22 @@ mod tests {
         assert_eq!(sizing.next().rows, 320);
         sizing.note_output(20, OUTPUT_TIME / 100);
         assert_eq!(sizing.next().rows, 1280);
+    }
+
+    #[test]
+    fn chunks_of_a_quick_input_have_rows_for_all_streams_that_share_them() {
+        let of = |chunk_use, streams| {
+            let mut sizing = ChunkSizing::new((1000, 1 << 20), 10, chunk_use, streams);
+            let first = sizing.next();
+            sizing.halve(100);
+            let small = sizing.next();
+            [first, small].map(|size| (size.rows, size.quick_rows))
+        };
+        assert_eq!(of(ChunkUse::Split, 2), [(160, 160), (64, 64)]);
+        assert_eq!(of(ChunkUse::Split, 16), [(160, 640), (64, 64)]);
+        assert_eq!(of(ChunkUse::Split, 64), [(160, 1000), (64, 64)]);
+        assert_eq!(of(ChunkUse::Whole, 16), [(160, 160), (64, 64)]);
+        assert_eq!(of(ChunkUse::Limited, 16), [(40, 40), (64, 64)]);
     }
 
     #[test]

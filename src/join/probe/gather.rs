@@ -9,6 +9,7 @@
 //! takes one batch in any case. That is in memory anyway.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
@@ -19,7 +20,7 @@ use crate::join::build_side::side::BuildSide;
 use crate::join::memory::ProbeMemory;
 use crate::join::metrics::JoinMetrics;
 
-use super::chunk_sizing::ChunkSizing;
+use super::chunk_sizing::{ChunkSizing, QUICK};
 use super::input::ProbeInput;
 use super::spec::ProbeSpec;
 
@@ -117,7 +118,11 @@ impl ChunkGatherer {
         let size = sizing.next();
         let memory = self.memory.for_chunk();
         let mut gathered = GatheredBatches::new(memory, sizing.bytes_max, row_bytes(build));
-        while gathered.rows < size.rows && gathered.batches.len() < size.batches {
+        let began = Instant::now();
+        let is_full = |rows: usize| {
+            rows >= size.rows && (rows >= size.quick_rows || began.elapsed() >= QUICK)
+        };
+        while !is_full(gathered.rows) && gathered.batches.len() < size.batches {
             let is_least = gathered.batches.is_empty() && is_idle;
             // A batch that is taken and put back is in memory, too, so it is not even taken.
             if !is_least && !gathered.expects_room(sizing.last_batch_bytes) {

@@ -35,7 +35,7 @@ use crate::join::metrics::JoinMetrics;
 
 use super::chunk::{Chunk, ProbeBatch};
 use super::chunk_queue::{ChunkQueue, Queued};
-use super::chunk_sizing::ChunkSizing;
+use super::chunk_sizing::{ChunkSizing, ChunkUse};
 use super::gather::{ChunkGatherer, GatheredBatches};
 use super::host_lookup::lookup_again;
 use super::send::{LookupInFlight, Refused};
@@ -90,7 +90,7 @@ impl ChunkLookups {
             sizing: ChunkSizing::new(
                 (chunk_rows, bytes),
                 spec.batch_size,
-                spec.fetch.is_some(),
+                chunk_use(&spec, build),
                 queue.streams(),
             ),
             is_answered: spec.fetch.is_none(),
@@ -400,6 +400,17 @@ impl ChunkLookups {
         };
         reserve_pairs(build, &gathered.memory, most, &mut wanted);
         wanted
+    }
+}
+
+/// Returns the use of a join's chunks. A window has all pairs of a chunk if no row has two, and so
+/// the chunk can be split.
+fn chunk_use(spec: &ProbeSpec, build: &BuildSide) -> ChunkUse {
+    let is_unique = build.table().is_some_and(|table| table.is_unique());
+    match spec.fetch {
+        Some(_) => ChunkUse::Limited,
+        None if is_unique => ChunkUse::Split,
+        None => ChunkUse::Whole,
     }
 }
 

@@ -184,7 +184,8 @@ impl ProbeOutput {
             return Ok(None);
         }
         let timer = self.metrics.join_time.timer();
-        let Some((matched, matches)) = chunk.rows_with_one_match(build.gathered())? else {
+        let most = self.spec.batch_size;
+        let Some((matched, matches)) = chunk.rows_with_one_match(most, build.gathered())? else {
             return Ok(None);
         };
         let Some(probe) = chunk.batches.front() else {

@@ -105,14 +105,9 @@ pub enum Order {
 impl Order {
     /// Matches come in probe order, and those of a probe row in build order. Unmatched build
     /// rows come last, but the stock join keeps its build batches last to first. Unmatched
-    /// probe rows come last of a *step* through the hash table, unless `Right` has an ordered
-    /// probe side: that is the stock join's order only if one step does it all.
-    pub fn new(case: &Case, inputs: &Inputs, probe_ordered: bool, stock_rows: usize) -> Self {
-        let one_step = stock_rows <= case.batch_size
-            && case.filter.is_none()
-            && case.fetch.is_none()
-            && case.table.device_limit == 0
-            && case.table.normalized_key_bits == 32;
+    /// probe rows stand where they are, or behind the matches, unless `Right` has an ordered
+    /// probe side.
+    pub fn new(case: &Case, inputs: &Inputs, probe_ordered: bool) -> Self {
         if let Mode::Open { .. } = case.mode {
             return Order::Multiset;
         }
@@ -121,8 +116,8 @@ impl Order {
             JoinType::Inner | JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => {
                 true
             }
-            JoinType::Right => probe_ordered || one_step,
-            JoinType::Full => one_step && one_batch,
+            JoinType::Right => probe_ordered,
+            JoinType::Full => false,
             JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => {
                 one_batch
             }

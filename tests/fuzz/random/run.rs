@@ -258,7 +258,7 @@ impl Worker {
         };
         let converter = converter(&joins.stock)?;
         let expected = Output::new(&converter, expected)?;
-        let order = Order::new(case, &inputs, joins.probe_ordered, expected.count());
+        let order = Order::new(case, &inputs, joins.probe_ordered);
         let right = Found {
             case,
             inputs: &inputs,

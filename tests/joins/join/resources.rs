@@ -140,7 +140,13 @@ fn a_memory_pool_with_room_for_the_build_side_alone_is_probed_batch_by_batch() {
         // Half of a pool is others': chunks are refused, the build side is not.
         held.grow(2_000_000);
         let found = run(case.on_device(), context_with(Arc::clone(&pool))).unwrap();
-        assert!(found.sorted_rows() == expected.sorted_rows(), "{case}");
+        let (mut found_rows, mut rows) = (found.rows(), expected.rows());
+        if matches!(join_type, JoinType::Right | JoinType::Full) {
+            // Probe rows without a match stand where they are, or behind the others.
+            let parts = found_rows.iter_mut().chain(&mut rows);
+            parts.for_each(|part| part.sort_unstable());
+        }
+        assert!(found_rows == rows, "{case}");
         assert!(found.metric("kernel_launches") > 0, "{case}");
         drop(held);
         eventually("the reservation is given back", || pool.reserved() == 0);
