@@ -333,7 +333,15 @@ pub fn check_spilled(
         NullEquality::NullEqualsNull => input.rows.num_rows(),
         NullEquality::NullEqualsNothing => matchable(case, input),
     };
-    let wanted = wanted(&inputs.build) + wanted(&inputs.probe);
+    let [build, probe] = [&inputs.build, &inputs.probe].map(wanted);
+    let has_no_rows =
+        |built: usize, join: JoinType| built == 0 && join.empty_map_produces_empty_result();
+    let join_type = case.join_type;
+    let wanted = if has_no_rows(build, join_type) || has_no_rows(probe, join_type.swap()) {
+        0
+    } else {
+        build + probe
+    };
     // A limit of no rows reads none.
     let all = places.decisions.iter().all(|decision| decision.is_spilled);
     let all = all && case.fetch != Some(0);
