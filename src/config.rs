@@ -281,8 +281,8 @@ impl HortonConfig {
 
     /// Returns the rows of a probe side from which `auto` uses a device of this `kind` for a join
     /// of `build_rows` build rows. Returns 0 if the probe side does not matter: under an explicit
-    /// `horton.min_build_rows`, and where the build side itself has many rows. The host is the
-    /// faster the fewer rows the build side has.
+    /// `horton.min_build_rows`, and where the build side itself has many rows. With
+    /// fewer build rows the host is faster.
     pub fn min_probe_rows(&self, kind: DeviceKind, build_rows: usize) -> usize {
         match (self.enabled, self.min_build_rows, kind) {
             (Enabled::Always, ..) | (_, 0, DeviceKind::Cpu) => 0,

@@ -50,7 +50,8 @@ use crate::parallel::{Morsel, map_blocking, parts};
 const BITMAP_BITS: u64 = 64;
 
 /// Bits of a bitmap that any build side may have, however few its rows: one megabyte, which a
-/// core's cache holds. Testing a bit there takes a quarter of a hash.
+/// core's cache holds. Testing a bit there takes a quarter of a hash. Parts of the build side set
+/// the bits of a set of that size in turn.
 const SMALL_BITMAP: u64 = 1 << 23;
 
 /// Build rows for each word of a Bloom filter, at most.

@@ -13,9 +13,10 @@
 //! A device wants many keys at a time, so probe batches are gathered into chunks. The batches of a
 //! chunk are then resolved one by one, in order. A chunk ends at a number of rows or of bytes, or
 //! where the memory pool refuses more ([`memory`](super::memory)). While the device works on one
-//! chunk, the next is gathered and encoded. The first chunk is small, and those after it have as
-//! many rows as come out in a short time. Where the join itself has a LIMIT, the answer of the
-//! first is awaited. Streams that share the probe side share its chunks, too: each emits a part.
+//! chunk, the next is gathered and encoded. The first chunk is small, unless the input is quick.
+//! Those after it have as many rows as come out in a short time. Where the join itself has a LIMIT,
+//! the answer of the first is awaited. Streams that share the probe side share its chunks, too:
+//! each emits a part.
 //!
 //! The states are here. Each of the two ways is a type of its own, and knows nothing of the other:
 //!

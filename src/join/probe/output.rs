@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  pairs, a window at a time ─▶ step of one batch ─▶ equal keys? ─▶ residual filter ─▶ join type
+//!  one pair per row at most  ─▶ batch of an outer join ───────────────────────────────▶ rows
 //!  bits, one per row         ─▶ batch ────────────────────────────────────────────────▶ join type
 //!  visited build rows, at the end ────────────────────────────────────────────────────▶ join type
 //!                                                                                    ─▶ rows
