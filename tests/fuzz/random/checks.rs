@@ -334,10 +334,14 @@ pub fn check_spilled(
         NullEquality::NullEqualsNothing => matchable(case, input),
     };
     let [build, probe] = [&inputs.build, &inputs.probe].map(wanted);
-    let has_no_rows =
-        |built: usize, join: JoinType| built == 0 && join.empty_map_produces_empty_result();
     let join_type = case.join_type;
-    let wanted = if has_no_rows(build, join_type) || has_no_rows(probe, join_type.swap()) {
+    let of_none = |join: JoinType| join.empty_map_produces_empty_result();
+    let has_no_rows = |rows: usize, join: JoinType| rows == 0 && of_none(join);
+    // One partition may have the rows of one side alone, and the other side's may be elsewhere.
+    let are_apart = matches!(case.mode, Mode::Split | Mode::Repartitioned) && case.partitions > 1;
+    let has_parts = are_apart && (of_none(join_type) || of_none(join_type.swap()));
+    let is_empty = has_no_rows(build, join_type) || has_no_rows(probe, join_type.swap());
+    let wanted = if has_parts || is_empty {
         0
     } else {
         build + probe

@@ -8,17 +8,47 @@
 //! ```
 //!
 //! The fault layer is one for the process, and is in debug builds only. There such a case has the
-//! device alone (`turn`). Each run has a plan of its own, which trusts the device again.
+//! device alone (`turn`). It begins with a device of which nothing is in use, so it also tells
+//! whether cases before it left something. Each run has a plan of its own, which trusts the device
+//! again.
 
+use std::time::{Duration, Instant};
+
+use super::super::difference::{Checked, differ};
 use super::super::turn::{self, Turn};
 use super::case::Case;
+use super::run::Worker;
+
+/// A difference that an earlier case is to blame for.
+pub const LEFT_BEFORE: &str = "device memory left by an earlier case";
+
+/// Time in which memory of the device is given back.
+const LATE: Duration = Duration::from_secs(20);
 
 /// Waits until `case` may run.
-pub fn turn(case: &Case) -> Turn {
-    match cfg!(debug_assertions) && case.strike.is_some() {
-        true => turn::alone(),
-        false => turn::beside(),
+///
+/// # Errors
+/// It is to have the device alone, and some of its memory stays in use.
+pub fn turn(worker: &Worker, case: &Case) -> Checked<Turn> {
+    if !cfg!(debug_assertions) || case.strike.is_none() {
+        return Ok(turn::beside());
     }
+    let turn = turn::alone();
+    check_idle(worker, LEFT_BEFORE)?;
+    Ok(turn)
+}
+
+/// Checks that nothing stays on the device, and no job is on its way. So the next case does not
+/// meet this one's.
+fn check_idle(worker: &Worker, what: &'static str) -> Checked<()> {
+    let start = Instant::now();
+    while worker.device.budget().used() > 0 {
+        if start.elapsed() > LATE {
+            return differ(what, worker.device.budget().used());
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
 }
 
 #[cfg(debug_assertions)]
@@ -50,7 +80,6 @@ mod release {
 #[cfg(debug_assertions)]
 mod debug {
     use std::collections::BTreeMap;
-    use std::time::{Duration, Instant};
 
     use horton_join::config::OnDeviceError;
     use horton_test_support::internals::faults::{self, Fault};
@@ -59,7 +88,9 @@ mod debug {
     use super::super::case::Strike;
     use super::super::checks::{Found, Places};
     use super::super::run::{Worker, is_exhausted};
-    use super::Case;
+    use super::{Case, check_idle};
+
+    const LEFT: &str = "device memory left after a fault";
 
     const STATUSES: [&str; 5] = [
         "CL_OUT_OF_RESOURCES",
@@ -120,7 +151,7 @@ mod debug {
                 worker.cancel((&limited, &plan), found.case, polls)?;
                 drop(plan);
                 limited.check_left()?;
-                check_idle(worker)?;
+                check_idle(worker, LEFT)?;
             }
             if strike.falls_back && found.case.consumer.is_some() {
                 consume(worker, found, fault.clone())?;
@@ -151,7 +182,7 @@ mod debug {
         checked.map_err(|difference| difference.with(&what))?;
         drop(plan);
         limited.check_left()?;
-        check_idle(worker)
+        check_idle(worker, LEFT)
     }
 
     fn run(
@@ -183,21 +214,7 @@ mod debug {
             }
         }
         limited.check_left()?;
-        check_idle(worker)?;
+        check_idle(worker, LEFT)?;
         Ok(failed > 0)
-    }
-
-    /// Checks that nothing stays on the device, and no job is on its way. So the next case does not
-    /// meet this one's.
-    fn check_idle(worker: &Worker) -> Checked<()> {
-        let start = Instant::now();
-        while worker.device.budget().used() > 0 {
-            if start.elapsed() > Duration::from_secs(20) {
-                let used = worker.device.budget().used();
-                return differ("device memory left after a fault", used);
-            }
-            std::thread::yield_now();
-        }
-        Ok(())
     }
 }

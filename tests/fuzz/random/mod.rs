@@ -24,6 +24,7 @@ mod regressions;
 mod run;
 mod shrink;
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -43,6 +44,9 @@ const CASES: u64 = 300;
 
 /// Time that shrinking may take.
 const SHRINKING: Duration = Duration::from_secs(60);
+
+/// Cases that are named when a later one finds what one of them left.
+const REMEMBERED: usize = 32;
 
 /// A case that takes longer hangs.
 const STUCK: Duration = Duration::from_secs(300);
@@ -74,8 +78,11 @@ fn random_joins_are_what_the_stock_join_makes_of_them() {
     } else {
         "0 differences"
     });
-    if let Some((seed, difference)) = failed {
-        fail(seed, &difference);
+    match failed {
+        // It would fail in any case, as that memory stays.
+        Some((_, left)) if left.what == fault::LEFT_BEFORE => panic!("{left}"),
+        Some((seed, difference)) => fail(seed, &difference),
+        None => {}
     }
     let [cases, refused] = [&fuzz.cases, &fuzz.refused].map(|n| n.load(Ordering::Relaxed));
     assert!(10 * refused <= cases, "{refused} of {cases} cases refused");
@@ -131,7 +138,7 @@ fn fail(seed: u64, first: &Difference) -> ! {
 
 /// [`Worker::check`], with a panic as a difference.
 fn try_check(worker: &Worker, case: &Case) -> Result<Report, Difference> {
-    let _turn = fault::turn(case);
+    let _turn = fault::turn(worker, case)?;
     catch_unwind(AssertUnwindSafe(|| worker.check(case))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
@@ -165,6 +172,8 @@ struct Fuzz {
     next: AtomicU64,
     stop: AtomicBool,
     failed: Mutex<Option<(u64, Difference)>>,
+    /// The last cases that ended.
+    ended: Mutex<VecDeque<u64>>,
     cases: AtomicUsize,
     joins: AtomicUsize,
     launches: AtomicUsize,
@@ -194,7 +203,8 @@ impl Fuzz {
             start: Instant::now(),
             next: AtomicU64::new(0),
             stop: AtomicBool::new(false),
-            failed: Mutex::new(None),
+            failed: Mutex::default(),
+            ended: Mutex::default(),
             cases: AtomicUsize::new(0),
             joins: AtomicUsize::new(0),
             launches: AtomicUsize::new(0),
@@ -256,12 +266,18 @@ impl Fuzz {
                 Err(difference) => {
                     // Making it small takes a while, and may not succeed.
                     print(&format!("HORTON_FUZZ_CASE={seed} failed: {difference}"));
+                    print(&format!("ended before: {:?}", self.ended.lock().unwrap()));
                     let mut failed = self.failed.lock().unwrap();
                     failed.get_or_insert((seed, difference));
                     self.stop.store(true, Ordering::Relaxed);
                 }
             }
             *running.lock().unwrap() = None;
+            let mut ended = self.ended.lock().unwrap();
+            ended.push_back(seed);
+            if ended.len() > REMEMBERED {
+                ended.pop_front();
+            }
         }
     }
 
