@@ -282,11 +282,19 @@ impl HortonConfig {
     /// Returns the rows of a probe side from which `auto` uses a device of this `kind` for a join
     /// of `build_rows` build rows. Returns 0 if the probe side does not matter: under an explicit
     /// `horton.min_build_rows`, and where the build side itself has many rows. With
-    /// fewer build rows the host is faster.
-    pub fn min_probe_rows(&self, kind: DeviceKind, build_rows: usize) -> usize {
+    /// fewer build rows the host is faster, most of all if it `has_array` of their keys.
+    pub fn min_probe_rows(
+        &self,
+        kind: DeviceKind,
+        build_rows: usize,
+        has_array: impl FnOnce() -> bool,
+    ) -> usize {
         match (self.enabled, self.min_build_rows, kind) {
             (Enabled::Always, ..) | (_, 0, DeviceKind::Cpu) => 0,
-            (_, 0, _) if build_rows < MANY_ROWS / 8 => 8 * MANY_ROWS,
+            (_, 0, _) if build_rows < MANY_ROWS / 8 => {
+                let factor = if has_array() { 64 } else { 8 };
+                factor * MANY_ROWS
+            }
             (_, 0, _) if build_rows < MANY_ROWS => MANY_ROWS,
             _ => 0,
         }

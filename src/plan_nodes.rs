@@ -129,6 +129,15 @@ pub fn stops_early(node: &dyn ExecutionPlan, may_stop: bool) -> bool {
     is_limited || is_filtered || (may_stop && !collects)
 }
 
+/// Returns whether the rows of `node`'s inputs come into groups of an aggregate, so that fewer are
+/// left where rows with equal keys meet. `is_grouped` says so of its own rows.
+pub fn groups_rows(node: &dyn ExecutionPlan, is_grouped: bool) -> bool {
+    match node.downcast_ref::<AggregateExec>() {
+        Some(aggregate) => !aggregate.group_expr().is_empty(),
+        None => is_grouped,
+    }
+}
+
 /// Returns whether an output column of `node` is the one at the same place of each input, whatever
 /// its name there.
 pub fn names_by_place(node: &dyn ExecutionPlan) -> bool {

@@ -31,7 +31,7 @@ use datafusion::physical_plan::{
 };
 
 use crate::config::{Enabled, HortonConfig};
-use crate::plan_nodes::{has_scan_of_files, stops_early};
+use crate::plan_nodes::{groups_rows, has_scan_of_files, stops_early};
 
 use super::decision::{Decision, JoinReport, Place};
 use super::dynamic_filter::targets::{FilterTargets, KeyFilter, holds_any};
@@ -99,6 +99,27 @@ struct Above {
     reached: [bool; 2],
     /// Whether the first of its rows may be enough.
     stops_early: Arc<AtomicBool>,
+    /// Whether its rows come into groups.
+    is_grouped: Arc<AtomicBool>,
+}
+
+/// The use that is made of the rows of a plan, as the nodes above it show.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RowUse {
+    /// The first of them may be enough.
+    may_stop: bool,
+    /// They come into groups of an aggregate.
+    is_grouped: bool,
+}
+
+impl RowUse {
+    /// Returns the use that `node` makes of its inputs' rows.
+    fn of_inputs(self, node: &dyn ExecutionPlan) -> Self {
+        Self {
+            may_stop: stops_early(node, self.may_stop),
+            is_grouped: groups_rows(node, self.is_grouped),
+        }
+    }
 }
 
 impl fmt::Debug for HortonJoinExec {
@@ -232,22 +253,22 @@ impl HortonJoinExec {
     }
 
     /// Notes for the joins of `plan` what stands above them: which of their sides filters of other
-    /// joins leave rows out of, and whether the first rows may be enough. A filter comes in time
-    /// for the side that its join reads second. The scans of the first one hold it too, but it
-    /// comes too late for them. `in_time` has the filters of joins above `plan` that come in time
-    /// for it. `may_stop` says whether the first of its rows may be enough.
+    /// joins leave rows out of, and what its rows are used for. A filter comes in time for the side
+    /// that its join reads second. The scans of the first one hold it too, but it comes too late
+    /// for them. `in_time` has the filters of joins above `plan` that come in time for it. `used`
+    /// says what its rows are used for.
     ///
     /// # Errors
     /// The errors of visiting a plan's expressions.
     pub fn note_above(
         plan: &Arc<dyn ExecutionPlan>,
         in_time: &mut HashSet<u64>,
-        may_stop: bool,
+        used: RowUse,
     ) -> Result<()> {
-        let may_stop = stops_early(plan.as_ref(), may_stop);
+        let used = used.of_inputs(plan.as_ref());
         let Some(join) = Self::downcast(plan.as_ref()) else {
             let mut children = plan.children().into_iter();
-            return children.try_for_each(|child| Self::note_above(child, in_time, may_stop));
+            return children.try_for_each(|child| Self::note_above(child, in_time, used));
         };
         let [left, right] = Side::BOTH.map(|side| holds_any(join.input(side), in_time));
         let reached = [left?, right?];
@@ -255,17 +276,24 @@ impl HortonJoinExec {
         let above = join.above.get_or_init(|| Above {
             reached,
             stops_early: Arc::default(),
+            is_grouped: Arc::default(),
         });
-        above.stops_early.fetch_or(may_stop, Ordering::Relaxed);
+        above.stops_early.fetch_or(used.may_stop, Ordering::Relaxed);
+        above
+            .is_grouped
+            .fetch_or(used.is_grouped, Ordering::Relaxed);
         let first = join.read_order()?.planned();
         // The one side that may be built is read to its end.
-        let may_first_stop = may_stop && join.sides() != Sides::Fixed(first);
-        with_stack(|| Self::note_above(join.input(first), in_time, may_first_stop))?;
+        let of_first = RowUse {
+            may_stop: used.may_stop && join.sides() != Sides::Fixed(first),
+            ..used
+        };
+        with_stack(|| Self::note_above(join.input(first), in_time, of_first))?;
         let second = first.other();
         let own = join.filters[second as usize].iter();
         let own: Vec<u64> = own.filter_map(|f| f.filter.expression_id()).collect();
         in_time.extend(&own);
-        with_stack(|| Self::note_above(join.input(second), in_time, may_stop))?;
+        with_stack(|| Self::note_above(join.input(second), in_time, used))?;
         own.iter().for_each(|id| _ = in_time.remove(id));
         Ok(())
     }
@@ -274,6 +302,12 @@ impl HortonJoinExec {
     pub(super) fn stops_early(&self) -> bool {
         let above = self.above.get();
         above.is_none_or(|above| above.stops_early.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether its rows come into groups of an aggregate. They do if nobody has said.
+    pub(super) fn is_grouped(&self) -> bool {
+        let above = self.above.get();
+        above.is_none_or(|above| above.is_grouped.load(Ordering::Relaxed))
     }
 
     /// Returns the order in which the sides are read, found out once.

@@ -89,6 +89,8 @@ struct Build {
     partitions: Option<usize>,
     /// Whether rows of the left and of the right side may change partitions, if that is probed.
     may_move_rows: [bool; 2],
+    /// Whether rows come into groups of an aggregate.
+    is_grouped: bool,
     /// What opens partitions of the left and of the right side again.
     reopen: Option<[Reopen; 2]>,
     /// The way in which an earlier build partitioned the rows on the host.
@@ -159,6 +161,7 @@ impl Build {
             at: node.at(None),
             partitions: self.partitions,
             may_move_rows: self.may_move_rows[side.other() as usize],
+            is_grouped: self.is_grouped,
             // The rows of a side that ended second are partners of one read of the first. Another
             // read may have rows whose partners were left out.
             reopen: self
@@ -381,6 +384,7 @@ impl<'a> Execution<'a> {
             may_build_other,
             partitions: self.join.host_partitions(),
             may_move_rows: Side::BOTH.map(|side| self.join.may_move_probe_rows(side)),
+            is_grouped: self.join.is_grouped(),
             reopen: self.reopen(),
             partitioning: None,
             must_fit: false,
@@ -561,6 +565,7 @@ impl<'a> Execution<'a> {
             partitions: self.join.host_partitions(),
             // Nobody knows which rows a partition had the first time.
             may_move_rows: [false; 2],
+            is_grouped: self.join.is_grouped(),
             reopen: self.reopen(),
             partitioning: None,
             must_fit: false,

@@ -35,6 +35,7 @@ pub mod execute;
 pub mod execution;
 mod execution_plan;
 pub mod input;
+pub mod key_range;
 pub mod lookup;
 pub mod memory;
 pub mod metrics;

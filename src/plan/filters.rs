@@ -28,7 +28,7 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
 };
 
-use crate::join::exec::HortonJoinExec;
+use crate::join::exec::{HortonJoinExec, RowUse};
 use crate::plan_nodes::is_scan;
 
 use crate::scan::pushdown_guard::PushdownGuard;
@@ -120,7 +120,7 @@ impl PhysicalOptimizerRule for RemoveUnusedFilterNodes {
             Ok(TreeNodeRecursion::Continue)
         })?;
         let plan = remove_unused(plan, &of_joins)?;
-        HortonJoinExec::note_above(&plan, &mut HashSet::new(), false)?;
+        HortonJoinExec::note_above(&plan, &mut HashSet::new(), RowUse::default())?;
         Ok(plan)
     }
 

@@ -47,6 +47,7 @@ use crate::error::Result;
 use super::predicates::{and, bounds, or_null};
 use super::publisher::FilterPublisher;
 use super::targets::{KeyFilter, SideTargets};
+use crate::join::key_range::are_dense;
 use crate::join::memory::{ROW_BYTES, filter_reservation};
 use crate::keys::membership::{FilterHandle, InFilterExpr, MembershipFilter};
 
@@ -382,10 +383,7 @@ impl FilterAccumulator {
     fn is_repeated(&self, set: &MembershipFilter, key: &DataType, build_keys: &BuildKeys) -> bool {
         let options = self.context.session_config().options();
         let most = options.optimizer.hash_join_single_partition_threshold / ROW_BYTES;
-        let small = options.execution.perfect_hash_join_small_build_threshold;
-        let density = options.execution.perfect_hash_join_min_key_density;
-        let is_dense = |range: usize| build_keys.rows as f64 > density * range as f64;
-        let has_array = |range: usize| range <= small || is_dense(range);
+        let has_array = |range| are_dense(&options.execution, build_keys.rows, range);
         self.is_next_to_scan
             && self.count == 1
             && self.join.on().len() == 1

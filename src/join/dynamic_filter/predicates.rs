@@ -5,12 +5,12 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
-use datafusion::functions_aggregate::min_max::{MaxAccumulator, MinAccumulator};
-use datafusion::logical_expr::{Accumulator, Operator};
+use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExprRef;
 use datafusion::physical_expr::expressions::{BinaryExpr, IsNullExpr, lit};
 
 use crate::error::Result;
+use crate::join::key_range::min_max;
 use crate::parallel::{Morsel, map_blocking, parts};
 
 /// Returns `key >= min AND key <= max`; `None` for types whose order and equality differ. The `key`
@@ -48,19 +48,6 @@ pub async fn bounds(
         binary(Arc::clone(key), Operator::GtEq, lit(min)),
         binary(Arc::clone(key), Operator::LtEq, lit(max)),
     )))
-}
-
-fn min_max<'a>(
-    column: impl Iterator<Item = &'a ArrayRef>,
-    data_type: &DataType,
-) -> Result<(ScalarValue, ScalarValue)> {
-    let mut min = MinAccumulator::try_new(data_type)?;
-    let mut max = MaxAccumulator::try_new(data_type)?;
-    for array in column {
-        min.update_batch(std::slice::from_ref(array))?;
-        max.update_batch(std::slice::from_ref(array))?;
-    }
-    Ok((min.evaluate()?, max.evaluate()?))
 }
 
 /// Returns the type behind dictionaries.

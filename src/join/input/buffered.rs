@@ -153,7 +153,7 @@ impl BufferedInput {
         Ok(match refused {
             _ if self.has_failed() => ReadOutcome::Failed,
             Some(error) => ReadOutcome::Refused(error),
-            None if self.parts.iter().all(InputPartition::has_ended) => ReadOutcome::Ended,
+            None if self.has_ended() => ReadOutcome::Ended,
             None => ReadOutcome::Full,
         })
     }
@@ -188,6 +188,11 @@ impl BufferedInput {
     /// Returns whether nothing of it was read.
     pub fn is_unread(&self) -> bool {
         self.parts.iter().all(InputPartition::is_unread)
+    }
+
+    /// Returns whether every partition is read to its end.
+    pub fn has_ended(&self) -> bool {
+        self.parts.iter().all(InputPartition::has_ended)
     }
 
     /// Returns the number of rows that are kept.

@@ -13,19 +13,21 @@
 //!
 //! The mode follows DataFusion's own thresholds (`hash_join_single_partition_threshold`), applied
 //! to the rows that were read instead of an estimate: a `CollectLeft` join fills its table on one
-//! core. Inputs that are hashed by the keys, such as aggregates, stay in their partitions, as
-//! DataFusion's planner leaves them. Those hashed by some of the keys stay, too. DataFusion would
-//! hash them once more by all keys.
+//! core. But an array of keys ([`key_range`](crate::join::key_range)) takes less time than to
+//! partition many probe rows. Inputs that are hashed by the keys, such as aggregates, stay in their
+//! partitions, as DataFusion's planner leaves them. Those hashed by some of the keys stay, too.
+//! DataFusion would hash them once more by all keys.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, internal_err};
+use datafusion::common::{NullEquality, Result, internal_err};
 use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalExprRef};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
@@ -38,7 +40,10 @@ use datafusion::physical_plan::{
 
 use super::oriented::{OrientedJoin, emits_build_rows};
 use super::reserved_pool::ReservedPool;
+use crate::join::concat::size::Size;
+use crate::join::concat::types::has_dictionary;
 use crate::join::input::build_batches::{BuildBatches, empty_stream};
+use crate::join::key_range::{are_dense, min_max};
 use crate::join::memory::table_bytes;
 
 /// DataFusion's join, and the context to execute it in.
@@ -169,12 +174,57 @@ impl HostPartitioning {
 }
 
 /// Returns whether the host would join `build` in several partitions.
-fn may_partition(oriented: &OrientedJoin, build: &BuildBatches) -> bool {
+pub fn may_partition(oriented: &OrientedJoin, build: &BuildBatches) -> bool {
     let join = oriented.join();
     let options = &oriented.context().session_config().options().optimizer;
     let is_large = build.bytes > options.hash_join_single_partition_threshold
         || build.rows > options.hash_join_single_partition_threshold_rows;
     is_large && !join.null_aware && join.fetch().is_none()
+}
+
+/// Returns whether one table of all rows of `build` is an array, and streams can look keys up there
+/// side by side. They mark build rows in turn, so the join must not need that. Rows must fit one
+/// batch.
+pub fn is_array(oriented: &OrientedJoin, build: &BuildBatches) -> bool {
+    let marks = emits_build_rows(*oriented.join().join_type());
+    !marks && are_keys_dense(oriented, build) && fit_one_batch(&build.batches)
+}
+
+/// Returns whether one array would have the keys of all rows of `build`.
+fn are_keys_dense(oriented: &OrientedJoin, build: &BuildBatches) -> bool {
+    let join = oriented.join();
+    let [(key, _)] = join.on() else {
+        return false;
+    };
+    // Another expression may fail, or take long.
+    let (Some(key), NullEquality::NullEqualsNothing) =
+        (key.downcast_ref::<Column>(), join.null_equality())
+    else {
+        return false;
+    };
+    let data_type = join.left().schema().field(key.index()).data_type().clone();
+    let keys = build.batches.iter().map(|batch| batch.column(key.index()));
+    if !data_type.is_integer() {
+        return false;
+    }
+    let Ok((min, max)) = min_max(keys, &data_type) else {
+        return false;
+    };
+    let values = min.distance(&max).and_then(|last| last.checked_add(1));
+    let options = &oriented.context().session_config().options().execution;
+    values.is_some_and(|values| are_dense(options, build.rows, values))
+}
+
+/// Returns whether `batches` can be one. Dictionaries may outgrow the type of their keys.
+fn fit_one_batch(batches: &[RecordBatch]) -> bool {
+    let columns = batches.first().map_or(0, RecordBatch::num_columns);
+    let fits = |at| {
+        let arrays = batches.iter().map(|batch| Arc::clone(batch.column(at)));
+        let arrays: Vec<ArrayRef> = arrays.collect();
+        let mut types = arrays.first().into_iter().map(|array| array.data_type());
+        !types.any(has_dictionary) && Size::try_new(&arrays).is_some()
+    };
+    (0..columns).all(fits)
 }
 
 /// Returns whether the host would join the partitions of `build` and of `probes` streams in pairs.
@@ -360,7 +410,6 @@ impl ExecutionPlan for OneShotExec {
 mod tests {
     use arrow::datatypes::{DataType, Field, Schema};
     use datafusion::common::JoinType;
-    use datafusion::physical_expr::expressions::Column;
     use datafusion::physical_plan::joins::HashJoinExecBuilder;
 
     use super::*;

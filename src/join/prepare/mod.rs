@@ -48,7 +48,7 @@ use crate::join::side::Side;
 
 pub use prepared::{PreparedJoin, Reread};
 
-use host_join::{HostPartitioning, Reopen, host_join, may_keep};
+use host_join::{HostPartitioning, Reopen, host_join, is_array, may_keep, may_partition};
 use oriented::OrientedJoin;
 use placement::{is_for_gpu, place};
 use shards::{Shards, can_shard};
@@ -175,6 +175,8 @@ pub struct JoinPreparation {
     pub partitions: Option<usize>,
     /// True if probe rows may come out of any output partition.
     pub may_move_rows: bool,
+    /// True if rows come into groups of an aggregate.
+    pub is_grouped: bool,
     /// Opens partitions of the probe side again; `None` if each is read once.
     pub reopen: Option<Reopen>,
     /// The way in which an earlier build partitioned the rows on the host.
@@ -183,6 +185,31 @@ pub struct JoinPreparation {
     pub filters: Option<Arc<FilterAccumulator>>,
     /// The record that the node shows.
     pub shown: JoinReport,
+}
+
+/// The rows of a probe side.
+struct ProbeRows {
+    streams: Vec<SendableRecordBatchStream>,
+    /// Number of rows, as far as it is known.
+    known: usize,
+}
+
+impl ProbeRows {
+    /// Returns the rows of `probe`, which has the columns of the probe side of `join`.
+    fn new(probe: BufferedInput, join: &HashJoinExec) -> Self {
+        let known = known_rows(&probe, join);
+        let streams = probe.into_streams();
+        Self { streams, known }
+    }
+}
+
+/// Returns how many rows `probe` has, as far as that is known: those that were read, or those of
+/// its scan.
+fn known_rows(probe: &BufferedInput, join: &HashJoinExec) -> usize {
+    if probe.has_ended() {
+        return probe.rows();
+    }
+    rows_scanned(join.right()).unwrap_or(0).max(probe.rows())
 }
 
 impl JoinPreparation {
@@ -196,17 +223,17 @@ impl JoinPreparation {
         build: BuildBatches,
         mut probe: BufferedInput,
     ) -> Result<PreparedJoin> {
-        if let Some((_, reason)) = &self.partitioning {
-            let (reason, probe) = (reason.clone(), probe.into_streams());
+        if let Some((_, reason)) = self.partitioning.clone() {
+            let probe = ProbeRows::new(probe, self.oriented.join());
             return self.on_host(build, probe, reason);
         }
         let placed = match place(&self.oriented, build.rows, &[]).await? {
             Ok(_) if self.is_hashed(&build, &probe) => Err(HostReason::HashedByKeys),
             Ok(_) if self.has_many_pairs(&build) => Err(HostReason::ManyPairs),
-            Ok(placed) => self.with_probe(placed, build.rows, &mut probe).await?,
+            Ok(placed) => self.with_probe(placed, &build, &mut probe).await?,
             host => host,
         };
-        let probe = probe.into_streams();
+        let probe = ProbeRows::new(probe, self.oriented.join());
         match placed {
             Ok(placed) => self.on_device(placed, build, probe).await,
             Err(reason) => self.on_host(build, probe, reason),
@@ -232,11 +259,12 @@ impl JoinPreparation {
     async fn with_probe(
         &self,
         placed: Placed,
-        build_rows: usize,
+        build: &BuildBatches,
         probe: &mut BufferedInput,
     ) -> Result<Result<Placed, HostReason>> {
         let (config, join) = (self.oriented.config(), self.oriented.join());
-        let wanted = config.min_probe_rows(placed.info().kind, build_rows);
+        let has_array = || self.stays_whole(build, known_rows(probe, join));
+        let wanted = config.min_probe_rows(placed.info().kind, build.rows, has_array);
         if wanted == 0 || join.fetch().is_some() || join.right().boundedness().is_unbounded() {
             return Ok(Ok(placed));
         }
@@ -249,22 +277,32 @@ impl JoinPreparation {
         Ok(Ok(placed))
     }
 
+    /// Returns whether the host joins `build` as one table, however large it is. One core fills it
+    /// while all others wait, and then they look up `probe_rows` rows, which are not partitioned
+    /// before. An aggregate above has fewer groups per partition if they are.
+    fn stays_whole(&self, build: &BuildBatches, probe_rows: usize) -> bool {
+        let least = self.oriented.width().saturating_mul(build.rows);
+        let is_better = !self.is_grouped && probe_rows >= least;
+        (is_better || !may_partition(&self.oriented, build)) && is_array(&self.oriented, build)
+    }
+
     /// Joins on the device where the join is placed, or on another one if that fails or has no
     /// room. Where none is likely to have any, several devices may have it together.
     async fn on_device(
         self,
         mut placed: Placed,
         mut build: BuildBatches,
-        probe: Vec<SendableRecordBatchStream>,
+        probe: ProbeRows,
     ) -> Result<PreparedJoin> {
+        let partitions = probe.streams.len();
         if !placed.has_room() {
-            build = match self.build_shards(build, probe.len()).await? {
-                Ok(shards) => return Ok(self.in_shards(shards, probe)),
+            build = match self.build_shards(build, partitions).await? {
+                Ok(shards) => return Ok(self.in_shards(shards, probe.streams)),
                 Err(build) => build,
             };
         }
         let shared = self.partitions.filter(|n| self.may_share_probe(*n));
-        let streams = shared.unwrap_or(probe.len());
+        let streams = shared.unwrap_or(partitions);
         let mut tried = Vec::new();
         loop {
             let (rows, kept) = build.split_memory();
@@ -279,9 +317,12 @@ impl JoinPreparation {
                     let probe = match shared {
                         Some(n) => {
                             let chunks = Arc::new(ChunkQueue::new(n));
-                            (shared_inputs::share(probe, n), Reread::Shared(chunks))
+                            (
+                                shared_inputs::share(probe.streams, n),
+                                Reread::Shared(chunks),
+                            )
                         }
-                        None => (probe, Reread::of(self.reopen.clone())),
+                        None => (probe.streams, Reread::of(self.reopen.clone())),
                     };
                     return Ok(self.prepared(&placed, *built, probe, self.at));
                 }
@@ -445,20 +486,28 @@ impl JoinPreparation {
     fn on_host(
         self,
         build: BuildBatches,
-        probe: Vec<SendableRecordBatchStream>,
+        probe: ProbeRows,
         reason: HostReason,
     ) -> Result<PreparedJoin> {
         log::debug!("a join of {} build rows on the host: {reason}", build.rows);
         self.note(self.at, build.rows, Place::Host(reason.clone()));
+        let parts = probe.streams.len();
         let partitioning = match self.partitioning {
             Some((partitioning, _)) => partitioning,
-            None => HostPartitioning::choose(&self.oriented, &build, probe.len(), self.partitions),
+            None => {
+                match HostPartitioning::choose(&self.oriented, &build, parts, self.partitions) {
+                    HostPartitioning::Repartition(_) if self.stays_whole(&build, probe.known) => {
+                        HostPartitioning::Collect
+                    }
+                    chosen => chosen,
+                }
+            }
         };
         Ok(PreparedJoin::Host {
             join: Box::new(host_join(
                 &self.oriented,
                 build,
-                probe,
+                probe.streams,
                 (partitioning, self.reopen),
             )?),
             reason,

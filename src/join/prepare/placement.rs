@@ -71,7 +71,9 @@ pub async fn is_for_gpu(oriented: &OrientedJoin, rows: usize) -> Result<bool> {
     let placed = place(oriented, rows, &[]).await?;
     Ok(placed.is_ok_and(|placed| {
         let kind = placed.info().kind;
-        kind != DeviceKind::Cpu && config.min_probe_rows(kind, rows) == 0 && placed.has_room()
+        kind != DeviceKind::Cpu
+            && config.min_probe_rows(kind, rows, || false) == 0
+            && placed.has_room()
     }))
 }
 

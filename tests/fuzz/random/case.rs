@@ -351,8 +351,8 @@ fn draw(random: &mut Random) -> Case {
         // (apache/datafusion#24883).
         host_splits: pool_limit == 0 && random.one_in(2),
         cancel_after: random.one_in(8).then(|| random.below(40)),
-        // Most take the context with them, and compiling its programs again takes the time of twenty
-        // cases.
+        // Most take the context with them, and compiling its programs again takes the time of
+        // twenty cases.
         strike: random.one_in(24).then(|| Strike::random(random)),
         table: Table {
             chunk_rows: random.pick(&[1, 2, 5, 17, 100, 1000, 65536, 65536, 65536]),

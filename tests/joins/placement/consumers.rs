@@ -58,7 +58,7 @@ fn count(join: &Arc<HortonJoinExec>) -> usize {
 }
 
 /// Hash tables that were filled: one, or one per partition.
-fn tables_filled(join: &Arc<HortonJoinExec>) -> usize {
+pub fn tables_filled(join: &HortonJoinExec) -> usize {
     let metrics = join.metrics().unwrap();
     let filled = metrics
         .iter()

@@ -9,6 +9,7 @@
 //! A read takes 16 rows here (`Knobs::sample_rows`), so that sides of a few dozen rows are read
 //! in several reads.
 
+mod arrays;
 mod consumers;
 mod ends;
 mod filters;

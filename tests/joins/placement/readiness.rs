@@ -168,13 +168,19 @@ fn small_build_sides_go_to_a_gpu_only_for_many_rows_to_probe_and_only_by_default
     let default = HortonConfig::default();
     assert_eq!(default.min_build_rows(DeviceKind::Cpu), 1 << 20);
     assert_eq!(default.min_build_rows(DeviceKind::Gpu), 1 << 16);
-    assert_eq!(default.min_probe_rows(DeviceKind::Cpu, 1 << 20), 0);
     assert_eq!(
-        default.min_probe_rows(DeviceKind::Gpu, (1 << 17) - 1),
+        default.min_probe_rows(DeviceKind::Cpu, 1 << 20, || false),
+        0
+    );
+    assert_eq!(
+        default.min_probe_rows(DeviceKind::Gpu, (1 << 17) - 1, || false),
         1 << 23
     );
-    assert_eq!(default.min_probe_rows(DeviceKind::Gpu, 1 << 17), 1 << 20);
-    assert_eq!(default.min_probe_rows(DeviceKind::Gpu, 1 << 20), 0);
+    assert_eq!(
+        default.min_probe_rows(DeviceKind::Gpu, 1 << 17, || true),
+        1 << 20
+    );
+    assert_eq!(default.min_probe_rows(DeviceKind::Gpu, 1 << 20, || true), 0);
     let said = HortonConfig {
         min_build_rows: 5,
         ..HortonConfig::default()
@@ -185,9 +191,9 @@ fn small_build_sides_go_to_a_gpu_only_for_many_rows_to_probe_and_only_by_default
     };
     for kind in [DeviceKind::Cpu, DeviceKind::Gpu] {
         assert_eq!(said.min_build_rows(kind), 5);
-        assert_eq!(said.min_probe_rows(kind, 5), 0);
+        assert_eq!(said.min_probe_rows(kind, 5, || true), 0);
         assert_eq!(always.min_build_rows(kind), 0);
-        assert_eq!(always.min_probe_rows(kind, 0), 0);
+        assert_eq!(always.min_probe_rows(kind, 0, || true), 0);
     }
 }
 
