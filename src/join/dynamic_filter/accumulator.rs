@@ -378,8 +378,8 @@ impl FilterAccumulator {
     }
 
     /// Returns whether the join on the host looks up the keys of a scan next, in an array of all
-    /// values of their range: DataFusion's `ArrayMap`. The build side must be small, as the rows of
-    /// the scan are repartitioned before otherwise.
+    /// values of their range: DataFusion's `ArrayMap`. The build side must be small. Otherwise the
+    /// rows of the scan may be repartitioned before.
     fn is_repeated(&self, set: &MembershipFilter, key: &DataType, build_keys: &BuildKeys) -> bool {
         let options = self.context.session_config().options();
         let most = options.optimizer.hash_join_single_partition_threshold / ROW_BYTES;

@@ -182,12 +182,13 @@ pub fn may_partition(oriented: &OrientedJoin, build: &BuildBatches) -> bool {
     is_large && !join.null_aware && join.fetch().is_none()
 }
 
-/// Returns whether one table of all rows of `build` is an array, and streams can look keys up there
+/// Returns the bytes of the rows of `build` if one table of them all is an array, which streams use
 /// side by side. They mark build rows in turn, so the join must not need that. Rows must fit one
 /// batch.
-pub fn is_array(oriented: &OrientedJoin, build: &BuildBatches) -> bool {
+pub fn array_bytes(oriented: &OrientedJoin, build: &BuildBatches) -> Option<usize> {
     let marks = emits_build_rows(*oriented.join().join_type());
-    !marks && are_keys_dense(oriented, build) && fit_one_batch(&build.batches)
+    let may_be = !marks && are_keys_dense(oriented, build);
+    may_be.then(|| bytes_of_one_batch(&build.batches)).flatten()
 }
 
 /// Returns whether one array would have the keys of all rows of `build`.
@@ -215,16 +216,20 @@ fn are_keys_dense(oriented: &OrientedJoin, build: &BuildBatches) -> bool {
     values.is_some_and(|values| are_dense(options, build.rows, values))
 }
 
-/// Returns whether `batches` can be one. Dictionaries may outgrow the type of their keys.
-fn fit_one_batch(batches: &[RecordBatch]) -> bool {
+/// Returns the bytes of `batches` as one batch; `None` if they do not fit one. Dictionaries may
+/// outgrow the type of their keys.
+fn bytes_of_one_batch(batches: &[RecordBatch]) -> Option<usize> {
     let columns = batches.first().map_or(0, RecordBatch::num_columns);
-    let fits = |at| {
+    let bytes = |at| {
         let arrays = batches.iter().map(|batch| Arc::clone(batch.column(at)));
         let arrays: Vec<ArrayRef> = arrays.collect();
         let mut types = arrays.first().into_iter().map(|array| array.data_type());
-        !types.any(has_dictionary) && Size::try_new(&arrays).is_some()
+        if types.any(has_dictionary) {
+            return None;
+        }
+        Size::try_new(&arrays).map(|size| size.bytes)
     };
-    (0..columns).all(fits)
+    (0..columns).map(bytes).sum()
 }
 
 /// Returns whether the host would join the partitions of `build` and of `probes` streams in pairs.

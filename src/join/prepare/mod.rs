@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex};
 use arrow::array::RecordBatch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::metrics::MetricBuilder;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -48,7 +49,7 @@ use crate::join::side::Side;
 
 pub use prepared::{PreparedJoin, Reread};
 
-use host_join::{HostPartitioning, Reopen, host_join, is_array, may_keep, may_partition};
+use host_join::{HostPartitioning, Reopen, array_bytes, host_join, may_keep, may_partition};
 use oriented::OrientedJoin;
 use placement::{is_for_gpu, place};
 use shards::{Shards, can_shard};
@@ -163,6 +164,9 @@ impl JoinContext {
     }
 }
 
+/// Bytes of a build row that takes one core about as long as a lookup: a key and two values.
+const NARROW_ROW: usize = 32;
+
 /// A join that is to be prepared.
 pub struct JoinPreparation {
     /// The join, its build side on the left.
@@ -190,26 +194,35 @@ pub struct JoinPreparation {
 /// The rows of a probe side.
 struct ProbeRows {
     streams: Vec<SendableRecordBatchStream>,
-    /// Number of rows, as far as it is known.
-    known: usize,
+    /// Rows that each core has to look up, if there are `width`, as far as that is known.
+    per_core: usize,
 }
 
 impl ProbeRows {
-    /// Returns the rows of `probe`, which has the columns of the probe side of `join`.
-    fn new(probe: BufferedInput, join: &HashJoinExec) -> Self {
-        let known = known_rows(&probe, join);
+    /// Returns the rows of `probe`, which is the probe side of `join`.
+    fn new(probe: BufferedInput, join: &HashJoinExec, width: usize) -> Self {
+        let per_core = rows_per_core(&probe, join, width);
         let streams = probe.into_streams();
-        Self { streams, known }
+        Self { streams, per_core }
     }
 }
 
-/// Returns how many rows `probe` has, as far as that is known: those that were read, or those of
-/// its scan.
-fn known_rows(probe: &BufferedInput, join: &HashJoinExec) -> usize {
-    if probe.has_ended() {
-        return probe.rows();
+/// Returns the rows of `probe` that each of `width` cores has to look up, as far as that is known:
+/// of the rows that were read, or of those of its scan if no condition leaves rows out. Filters of
+/// joins may leave out more. Returns 0 if some of the cores would have none.
+fn rows_per_core(probe: &BufferedInput, join: &HashJoinExec, width: usize) -> usize {
+    if probe.partitions() < width {
+        return 0;
     }
-    rows_scanned(join.right()).unwrap_or(0).max(probe.rows())
+    let mut rows = probe.rows();
+    if !probe.has_ended() && !has_condition(join.right()) {
+        rows = rows.max(rows_scanned(join.right()).unwrap_or(0));
+    }
+    rows / width.max(1)
+}
+
+fn has_condition(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<FilterExec>() || plan.children().into_iter().any(has_condition)
 }
 
 impl JoinPreparation {
@@ -224,7 +237,7 @@ impl JoinPreparation {
         mut probe: BufferedInput,
     ) -> Result<PreparedJoin> {
         if let Some((_, reason)) = self.partitioning.clone() {
-            let probe = ProbeRows::new(probe, self.oriented.join());
+            let probe = self.probe_rows(probe);
             return self.on_host(build, probe, reason);
         }
         let placed = match place(&self.oriented, build.rows, &[]).await? {
@@ -233,7 +246,7 @@ impl JoinPreparation {
             Ok(placed) => self.with_probe(placed, &build, &mut probe).await?,
             host => host,
         };
-        let probe = ProbeRows::new(probe, self.oriented.join());
+        let probe = self.probe_rows(probe);
         match placed {
             Ok(placed) => self.on_device(placed, build, probe).await,
             Err(reason) => self.on_host(build, probe, reason),
@@ -263,7 +276,8 @@ impl JoinPreparation {
         probe: &mut BufferedInput,
     ) -> Result<Result<Placed, HostReason>> {
         let (config, join) = (self.oriented.config(), self.oriented.join());
-        let has_array = || self.stays_whole(build, known_rows(probe, join));
+        let per_core = rows_per_core(probe, join, self.oriented.width());
+        let has_array = || self.stays_whole(build, per_core);
         let wanted = config.min_probe_rows(placed.info().kind, build.rows, has_array);
         if wanted == 0 || join.fetch().is_some() || join.right().boundedness().is_unbounded() {
             return Ok(Ok(placed));
@@ -277,13 +291,20 @@ impl JoinPreparation {
         Ok(Ok(placed))
     }
 
-    /// Returns whether the host joins `build` as one table, however large it is. One core fills it
-    /// while all others wait, and then they look up `probe_rows` rows, which are not partitioned
-    /// before. An aggregate above has fewer groups per partition if they are.
-    fn stays_whole(&self, build: &BuildBatches, probe_rows: usize) -> bool {
-        let least = self.oriented.width().saturating_mul(build.rows);
-        let is_better = !self.is_grouped && probe_rows >= least;
-        (is_better || !may_partition(&self.oriented, build)) && is_array(&self.oriented, build)
+    fn probe_rows(&self, probe: BufferedInput) -> ProbeRows {
+        ProbeRows::new(probe, self.oriented.join(), self.oriented.width())
+    }
+
+    /// Returns whether the host joins `build` as one table, however large it is. One core copies
+    /// its rows and fills the table while all others wait. Then each looks up `per_core` rows, and
+    /// they are not partitioned before. An aggregate above has fewer groups per partition if they
+    /// are.
+    fn stays_whole(&self, build: &BuildBatches, per_core: usize) -> bool {
+        let is_small = !may_partition(&self.oriented, build);
+        let may_be = is_small || !self.is_grouped && per_core >= build.rows;
+        let bytes = may_be.then(|| array_bytes(&self.oriented, build)).flatten();
+        // A wide row takes as long as several.
+        bytes.is_some_and(|bytes| is_small || per_core >= bytes / NARROW_ROW)
     }
 
     /// Joins on the device where the join is placed, or on another one if that fails or has no
@@ -496,7 +517,9 @@ impl JoinPreparation {
             Some((partitioning, _)) => partitioning,
             None => {
                 match HostPartitioning::choose(&self.oriented, &build, parts, self.partitions) {
-                    HostPartitioning::Repartition(_) if self.stays_whole(&build, probe.known) => {
+                    HostPartitioning::Repartition(_)
+                        if self.stays_whole(&build, probe.per_core) =>
+                    {
                         HostPartitioning::Collect
                     }
                     chosen => chosen,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use datafusion::datasource::MemTable;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use horton_join::HortonJoinExec;
 use horton_join::config::HortonConfig;
@@ -29,7 +30,11 @@ fn sessions() -> Sessions {
         min_build_rows: At::HostParts.min_build_rows(),
         ..horton_cold()
     };
-    let sessions = Sessions::new(&At::HostParts.config(), horton);
+    let mut config = At::HostParts.config();
+    // So density decides.
+    let options = &mut config.options_mut().execution;
+    options.perfect_hash_join_small_build_threshold = 0;
+    let sessions = Sessions::new(&config, horton);
     for session in [&sessions.horton, &sessions.stock] {
         register(session, "facts", (0..3000).map(|i| i * 7 % 220));
         register(session, "few", (0..500).map(|i| i * 7 % 220));
@@ -47,7 +52,8 @@ fn keys_of_an_array_stay_whole_where_many_rows_are_looked_up_and_none_is_grouped
         "SELECT count(*), sum(d.v) FROM facts f JOIN dense d ON f.k = d.k",
         "SELECT f.v, d.v FROM facts f JOIN dense d ON f.k = d.k AND f.v + d.v > 100",
         "SELECT sum(f.v), sum(d.v) FROM facts f LEFT JOIN dense d ON f.k = d.k",
-        "SELECT f.v FROM facts f WHERE f.k NOT IN (SELECT k FROM dense WHERE k IS NOT NULL)",
+        "SELECT f.v FROM facts f WHERE NOT EXISTS (SELECT 1 FROM dense d WHERE d.k = f.k)",
+        "SELECT f.v FROM facts f WHERE EXISTS (SELECT 1 FROM dense d WHERE d.k = f.k)",
         "SELECT d.v, f.v FROM facts f JOIN dense d ON f.k = d.k ORDER BY f.v, d.v",
         "SELECT max(n) FROM (SELECT f.v + d.v AS n FROM facts f JOIN dense d ON f.k = d.k)",
     ];
@@ -72,5 +78,14 @@ fn keys_of_an_array_stay_whole_where_many_rows_are_looked_up_and_none_is_grouped
             panic!("{text}: {} joins", joins.len());
         };
         assert_eq!(tables_filled(join) == 1, is_whole, "{text}");
+        if !is_whole {
+            continue;
+        }
+        let metrics = join.metrics().unwrap();
+        let arrays = metrics.sum(|metric| metric.value().name() == "array_map_created_count");
+        assert_eq!(arrays.map(|n| n.as_usize()), Some(1), "{text}");
+        let decisions = join.decisions();
+        assert_eq!(only(&decisions).rows, 200, "{text}");
+        assert!(!join.stock().null_aware, "{text}");
     }
 }
