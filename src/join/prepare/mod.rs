@@ -215,12 +215,16 @@ fn rows_per_core(probe: &BufferedInput, join: &HashJoinExec, width: usize) -> us
         return 0;
     }
     let mut rows = probe.rows();
-    if !probe.has_ended() && !has_condition(join.right()) {
-        rows = rows.max(rows_scanned(join.right()).unwrap_or(0));
+    if !probe.has_ended()
+        && let Some(scanned) = rows_scanned(join.right())
+        && !has_condition(join.right())
+    {
+        rows = rows.max(scanned);
     }
     rows / width.max(1)
 }
 
+/// Returns whether a condition is between `plan` and its one scan.
 fn has_condition(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<FilterExec>() || plan.children().into_iter().any(has_condition)
 }
