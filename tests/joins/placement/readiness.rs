@@ -177,6 +177,10 @@ fn small_build_sides_go_to_a_gpu_only_for_many_rows_to_probe_and_only_by_default
         1 << 23
     );
     assert_eq!(
+        default.min_probe_rows(DeviceKind::Gpu, (1 << 17) - 1, || true),
+        1 << 26
+    );
+    assert_eq!(
         default.min_probe_rows(DeviceKind::Gpu, 1 << 17, || true),
         1 << 20
     );
