@@ -14,9 +14,9 @@
 //! The mode follows DataFusion's own thresholds (`hash_join_single_partition_threshold`), applied
 //! to the rows that were read instead of an estimate: a `CollectLeft` join fills its table on one
 //! core. But filling an array of keys ([`key_range`](crate::join::key_range)) takes less time than
-//! partitioning many probe rows. Inputs that are hashed by the keys, such as aggregates, stay in their
-//! partitions, as DataFusion's planner leaves them. Those hashed by some of the keys stay, too.
-//! DataFusion would hash them once more by all keys.
+//! partitioning many probe rows. Inputs that are hashed by the keys, such as aggregates, stay in
+//! their partitions, as DataFusion's planner leaves them. Those hashed by some of the keys stay,
+//! too. DataFusion would hash them once more by all keys.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
