@@ -7,8 +7,8 @@
 //!
 //! Such a table needs no hashes, and no lookup meets another key. DataFusion makes it
 //! (`try_create_array_map`) where one integer is the key, and enough of the values between the
-//! smallest and the largest one occur. A partition by the keys' hash has the whole range, but only a
-//! share of its values. So several partitions have arrays that are mostly empty, or none.
+//! smallest and the largest one occur. A partition by the keys' hash has the whole range, but only
+//! a share of its values. So several partitions have arrays that are mostly empty, or none.
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
