@@ -34,7 +34,7 @@ pub fn values_of_sample(
     per_root: usize,
 ) -> Option<f64> {
     let rows: usize = batches.iter().map(|batch| batch.num_rows()).sum();
-    let places = sampled_places(batches, rows, per_root);
+    let places = sampled_places(batches, rows, sample_size(rows, per_root));
     let mut hashes = sampled_hashes(batches, columns, &places)?;
     hashes.sort_unstable();
     let equal = |run: &[u64]| (run.len() * (run.len() - 1) / 2) as f64;
@@ -54,6 +54,21 @@ pub fn values_of_sample(
     })
 }
 
+/// Returns `columns` of a sample of about `size` rows of `batches`; `None` if there are no rows, for
+/// types with fields or dictionaries, and for long strings.
+pub fn sampled_columns(
+    batches: &[&RecordBatch],
+    columns: &[usize],
+    size: usize,
+) -> Option<Vec<ArrayRef>> {
+    let rows = batches.iter().map(|batch| batch.num_rows()).sum();
+    let places = sampled_places(batches, rows, size);
+    if places.is_empty() {
+        return None;
+    }
+    values_at(batches, columns, &places)
+}
+
 /// Returns hashes of the rows of `columns` at `places`: batches, and rows in them. A row with a
 /// NULL has none, as it equals nothing. Returns `None` for types with fields or dictionaries, and
 /// for long strings.
@@ -65,12 +80,7 @@ fn sampled_hashes(
     if places.is_empty() {
         return Some(Vec::new());
     }
-    let values = columns.iter().map(|column| {
-        let arrays = batches.iter().map(|batch| batch.columns().get(*column));
-        let arrays = arrays.map(|array| array.map(AsRef::as_ref));
-        picked(&arrays.collect::<Option<Vec<_>>>()?, places)
-    });
-    let values = values.collect::<Option<Vec<ArrayRef>>>()?;
+    let values = values_at(batches, columns, places)?;
     let mut hashes = vec![0; places.len()];
     create_hashes(&values, &RandomState::with_seed(0), &mut hashes).ok()?;
     let is_null = |row: usize| values.iter().any(|values| values.is_null(row));
@@ -81,6 +91,20 @@ fn sampled_hashes(
             .map(|(_, hash)| hash)
             .collect(),
     )
+}
+
+/// Returns the values at `places` of `columns`; `None` for types that are not sampled.
+fn values_at(
+    batches: &[&RecordBatch],
+    columns: &[usize],
+    places: &[(usize, usize)],
+) -> Option<Vec<ArrayRef>> {
+    let values = columns.iter().map(|column| {
+        let arrays = batches.iter().map(|batch| batch.columns().get(*column));
+        let arrays = arrays.map(|array| array.map(AsRef::as_ref));
+        picked(&arrays.collect::<Option<Vec<_>>>()?, places)
+    });
+    values.collect()
 }
 
 /// Returns the values at `places` of one column.
@@ -108,9 +132,9 @@ fn bytes_of_value(column: &dyn Array, row: usize) -> Option<usize> {
     }
 }
 
-/// Returns the batches and rows in them of a sample.
-fn sampled_places(batches: &[&RecordBatch], rows: usize, per_root: usize) -> Vec<(usize, usize)> {
-    let sample = sampled_rows(rows, per_root);
+/// Returns the batches, and rows in them, of a sample of about `size` of the `rows` rows.
+fn sampled_places(batches: &[&RecordBatch], rows: usize, size: usize) -> Vec<(usize, usize)> {
+    let sample = sampled_rows(rows, size);
     let mut places = Vec::with_capacity(sample.len());
     let mut sample = sample.into_iter().peekable();
     let mut first = 0;
@@ -131,9 +155,8 @@ fn sample_size(rows: usize, per_root: usize) -> usize {
 
 /// Returns the numbers of sampled rows, ascending: each is as likely as any other. Rows at regular
 /// distances would miss repeats of neighbours, or see one value alone where values take turns.
-fn sampled_rows(rows: usize, per_root: usize) -> Vec<usize> {
-    let size = sample_size(rows, per_root);
-    if size == rows {
+fn sampled_rows(rows: usize, size: usize) -> Vec<usize> {
+    if size >= rows {
         return (0..rows).collect();
     }
     let picked = (0..size as u64).map(|i| (scrambled(i) % rows as u64) as usize);

@@ -216,18 +216,7 @@ impl MembershipFilter {
     /// # Errors
     /// If a column is of a type that cannot be cast to that of the set.
     pub fn test(&self, keys: &[ArrayRef]) -> Result<BooleanBuffer> {
-        let columns = keys.iter().zip(&self.types);
-        let keys: Vec<ArrayRef> = columns
-            .map(|(key, data_type)| {
-                if comparable(key.data_type(), data_type) {
-                    // Casting to another time zone would move what is compared as it is.
-                    Ok(Arc::clone(key))
-                } else {
-                    // A scan may test values as a file has them.
-                    cast(key, data_type)
-                }
-            })
-            .collect::<Result<_, ArrowError>>()?;
+        let keys = as_types(keys, &self.types)?;
         let keys = keys.as_slice();
         let word = |word: usize| self.words[word].load(Ordering::Relaxed);
         match &self.kind {
@@ -264,7 +253,28 @@ fn bits_of(hash: u64) -> u64 {
         .fold(0, |bits, shift| bits | 1 << ((hash >> shift) & 63))
 }
 
-fn hashes(keys: &[ArrayRef]) -> Result<Vec<u64>> {
+/// Returns columns as they are compared with those of the types `types`.
+///
+/// # Errors
+/// If a column is of a type that cannot be cast to its own.
+pub(super) fn as_types(keys: &[ArrayRef], types: &[DataType]) -> Result<Vec<ArrayRef>> {
+    let columns = keys.iter().zip(types).map(|(key, data_type)| {
+        if comparable(key.data_type(), data_type) {
+            // Casting to another time zone would move what is compared as it is.
+            Ok(Arc::clone(key))
+        } else {
+            // A scan may test values as a file has them.
+            cast(key, data_type)
+        }
+    });
+    Ok(columns.collect::<Result<_, ArrowError>>()?)
+}
+
+/// Returns the hash of each row of columns.
+///
+/// # Errors
+/// If a type cannot be hashed.
+pub(super) fn hashes(keys: &[ArrayRef]) -> Result<Vec<u64>> {
     let mut hashes = vec![0; row_count(keys)];
     create_hashes(keys, SEED.random_state(), &mut hashes)?;
     Ok(hashes)
@@ -275,7 +285,7 @@ fn row_count(keys: &[ArrayRef]) -> usize {
 }
 
 /// Returns which rows have a NULL in one of `keys`; `None` if none has.
-fn nulls_of_any(keys: &[ArrayRef]) -> Option<NullBuffer> {
+pub(super) fn nulls_of_any(keys: &[ArrayRef]) -> Option<NullBuffer> {
     let nulls = keys.iter().map(|key| key.logical_nulls());
     nulls.fold(None, |any, of_key| {
         NullBuffer::union(any.as_ref(), of_key.as_ref())

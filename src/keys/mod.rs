@@ -37,6 +37,7 @@ mod masks;
 pub mod membership;
 mod packed;
 mod padded;
+pub mod selectivity;
 pub mod source;
 #[cfg(test)]
 mod tests;

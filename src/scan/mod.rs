@@ -35,3 +35,4 @@ mod one_child;
 pub mod prefetch;
 pub mod pushdown_guard;
 pub mod short_circuit;
+pub mod table_columns;

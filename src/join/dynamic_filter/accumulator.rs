@@ -19,6 +19,9 @@
 //! Of returns, which have nearly all articles and many tickets, only the pairs leave sales out. So
 //! a scan that has all key columns has a filter over them as well.
 //!
+//! A set of many keys is made if it leaves out enough rows. A sample of the scan's table shows that
+//! before, where the table is in memory ([`selectivity`](crate::keys::selectivity)).
+//!
 //! A filter is never needed for right rows: it may be missing (a build was dropped, the memory
 //! pool refused the set) or late.
 //!
@@ -46,10 +49,15 @@ use crate::error::Result;
 
 use super::predicates::{and, bounds, or_null};
 use super::publisher::FilterPublisher;
-use super::targets::{KeyFilter, SideTargets};
+use super::targets::{FEW_ROWS, KeyFilter, SideTargets, sampled_keys};
 use crate::join::key_range::are_dense;
 use crate::join::memory::{ROW_BYTES, filter_reservation};
 use crate::keys::membership::{FilterHandle, InFilterExpr, MembershipFilter};
+use crate::keys::selectivity::are_most_among;
+
+/// The part of a scan's rows from which on a filter is not worth a set: a little more than the scan
+/// copies rows for, as it is taken from a sample.
+const MOST_PASSING: f64 = 0.75;
 
 /// The keys of one build.
 #[derive(Debug, Clone)]
@@ -317,7 +325,7 @@ impl FilterAccumulator {
         let pruning = pruning.map(|pruning| or_null(pruning, &key, nulls_pass));
         let is_spared = !has_list && build_keys.for_device;
         let set = if self.makes_set(filter, build_keys) && !is_spared {
-            self.set(&keys, &filter.keys).await?
+            self.set(filter, &keys, build_keys).await?
         } else {
             None
         };
@@ -341,7 +349,7 @@ impl FilterAccumulator {
     ) -> Result<Predicate> {
         let keys = columns_of(build_keys, &filter.keys);
         let set = if self.makes_set(filter, build_keys) && !build_keys.for_device {
-            self.set(&keys, &filter.keys).await?
+            self.set(filter, &keys, build_keys).await?
         } else {
             None
         };
@@ -399,19 +407,27 @@ impl FilterAccumulator {
         self.context.session_config().target_partitions()
     }
 
-    /// Returns the set of the `keys`, which have these `numbers`; `None` if the memory pool has no
-    /// room for it.
+    /// Returns the set of the `keys`, those of `filter`; `None` if a sample shows that most rows of
+    /// the scan would pass, or if the memory pool has no room for it.
     async fn set(
         &self,
+        filter: &KeyFilter,
         keys: &[Vec<ArrayRef>],
-        numbers: &[usize],
+        build_keys: &BuildKeys,
     ) -> Result<Option<Arc<MembershipFilter>>> {
         let build_schema = self.join.left().schema();
-        let types = numbers.iter().map(|number| {
+        let types = filter.keys.iter().map(|number| {
             let (of_build, _) = &self.join.on()[*number];
             of_build.data_type(&build_schema)
         });
         let types: Vec<DataType> = types.collect::<datafusion::common::Result<_>>()?;
+        if build_keys.rows > FEW_ROWS
+            && let Some(sample) = sampled_keys(self.join.right(), filter)
+            && are_most_among(&sample, keys, &types, (MOST_PASSING, self.width())).await?
+        {
+            log::debug!("no set of {} build rows: most rows pass", build_keys.rows);
+            return Ok(None);
+        }
         match MembershipFilter::new(keys, &types, self.width(), &self.memory).await {
             Ok(set) => Ok(Some(set)),
             Err(error) if error.is_pool_memory() => {

@@ -10,15 +10,11 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::common::ColumnStatistics;
 use datafusion::common::stats::Precision;
-use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
-use crate::plan_nodes::is_row_filter;
 use crate::sample::values_of_sample;
-use crate::scan::cached_statistics::memory_source;
+use crate::scan::table_columns::{column_of_scan, columns_of_table};
 
 /// Rows of a sample per square root of a table's rows. If four rows share each value, that makes
 /// eight equal pairs.
@@ -32,19 +28,9 @@ const SPARSE: f64 = 16.0;
 /// they come from: infinitely many, if no two rows of a sample share one. Returns `None` if they
 /// come from elsewhere, or if their types are not sampled.
 pub fn sampled_values(plan: &Arc<dyn ExecutionPlan>, columns: &[usize]) -> Option<f64> {
-    let mut of_table = Vec::with_capacity(columns.len());
-    let mut table = None;
-    for column in columns {
-        let (scan, column) = column_of_scan(plan, *column)?;
-        let source = memory_source(scan.as_ref())?;
-        of_table.push(match source.projection() {
-            Some(projection) => *projection.get(column)?,
-            None => column,
-        });
-        table = Some(source);
-    }
-    let batches: Vec<&RecordBatch> = table?.partitions().iter().flatten().collect();
-    values_of_sample(&batches, &of_table, ROWS_PER_ROOT)
+    let (table, columns) = columns_of_table(plan, columns)?;
+    let batches: Vec<&RecordBatch> = table.partitions().iter().flatten().collect();
+    values_of_sample(&batches, &columns, ROWS_PER_ROOT)
 }
 
 /// Returns how many values a column of `plan` has by statistics of the table that it comes from;
@@ -55,31 +41,6 @@ pub fn values_by_statistics(plan: &Arc<dyn ExecutionPlan>, column: usize) -> Opt
     let statistics = statistics.ok()?;
     let rows = *statistics.num_rows.get_value()?;
     of_statistics(statistics.column_statistics.get(column)?, rows as f64)
-}
-
-/// Returns the one scan below `plan`, and the column of it that `column` is, perhaps of another
-/// type. Each row of the scan must come through once or not at all.
-fn column_of_scan(
-    mut plan: &Arc<dyn ExecutionPlan>,
-    mut column: usize,
-) -> Option<(&Arc<dyn ExecutionPlan>, usize)> {
-    while !plan.children().is_empty() {
-        if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
-            let picked = projection.expr().get(column)?;
-            let cast = picked.expr.downcast_ref::<CastExpr>();
-            let of = cast.map_or(&picked.expr, |cast| cast.expr());
-            column = of.downcast_ref::<Column>()?.index();
-        } else if let Some(filter) = plan.downcast_ref::<FilterExec>()
-            && let Some(projection) = filter.projection()
-        {
-            column = *projection.get(column)?;
-        }
-        if !is_row_filter(plan.as_ref()) {
-            return None;
-        }
-        plan = plan.children().into_iter().next()?;
-    }
-    Some((plan, column))
 }
 
 /// Returns the number of values of a column of that many `rows`. A range of integers that is much

@@ -218,6 +218,26 @@ async fn no_set_is_made_of_a_whole_large_table_for_a_scan_of_about_its_size() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_set_is_made_if_a_sample_of_the_scan_passes() {
+    let tables = Tables::new().await;
+    let session = tables.horton(Place::Memory, &[]).await;
+    in_memory(&session, "facts", &rows(10, 200_000, 20_000));
+    in_memory(&session, "others", &rows(11, 200_000, 1_000_000));
+    in_memory(&session, "many", &rows(9, 100_000, 20_000));
+    for (key, set) in [("k", "bitmap("), ("s", "bloom(")] {
+        // Four rows of `many` have each key of `facts`, and those of one row in fifty of `others`.
+        for (table, has_set) in [("facts", false), ("others", true)] {
+            let query = format!(
+                "SELECT count(*) FROM many JOIN {table} t ON many.{key} = t.{key} WHERE many.v % 7 > 0"
+            );
+            let ran = run(&session, &query).await;
+            let text = shown(&ran.plan);
+            assert_eq!(text.contains(set), has_set, "{query} {text}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_memory_pool_without_room_for_a_set_leaves_bounds() {
     let tables = Tables::new().await;
     let runtime = datafusion::execution::runtime_env::RuntimeEnvBuilder::new()
