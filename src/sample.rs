@@ -54,7 +54,7 @@ pub fn values_of_sample(
     })
 }
 
-/// Returns `columns` of a sample of about `size` rows of `batches`; `None` if there are no rows, for
+/// Returns `columns` of a sample of about `size` rows of `batches`; `None` if there are none, for
 /// types with fields or dictionaries, and for long strings.
 pub fn sampled_columns(
     batches: &[&RecordBatch],

@@ -53,7 +53,8 @@ pub struct Promises {
     /// Promises that an input or DataFusion's own join breaks as well.
     pub inherited: Vec<String>,
     /// The errors of nodes that cannot be executed by themselves: in a recursive query, of what the
-    /// query would not have read to its end. Nodes are left out of which an input fails by itself.
+    /// query would not have read to its end. Nodes are left out of which an input fails by itself,
+    /// or that fail with DataFusion's own joins as well.
     pub failed: Vec<String>,
 }
 
@@ -180,7 +181,7 @@ async fn fails_below(node: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) 
     false
 }
 
-/// Returns whether DataFusion's own joins in the place of ours fail as well, and without our filters
+/// Returns whether DataFusion's own joins in the place of ours fail as well, without our filters
 /// over scans. A query that reads such a part fails. Ours need not: a filter may have left out the
 /// rows of which an expression fails, if it was there in time.
 async fn fails_in_stock(node: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> bool {
