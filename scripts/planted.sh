@@ -56,6 +56,9 @@ means_pocl() {
         "$bin/processes" drivers::queue_threads drivers::several::a_lost \
             drivers::several::a_promised faults::beside faults::reserved
         HORTON_TEST_FAULTS_CASE="full, visits" "$bin/processes" faults::sweep
+        # A chunk of these has several windows of pairs.
+        HORTON_TEST_FAULTS_CASE="strings, many pairs" "$bin/processes" faults::sweep
+        "$bin/joins" join::limits::a_probe_chunk
         "$bin/processes" faults::cancel faults::hang faults::session
     fi
     if [ "$HORTON_PLANT" -le 20 ]; then

@@ -1,4 +1,4 @@
-//! How many values columns have, by a sample of their rows.
+//! Random rows of a table, and how many values its columns have by such a sample.
 //!
 //! ```text
 //!  random rows ─▶ hashes ─▶ pairs of equal ones ─▶ values
@@ -62,11 +62,20 @@ pub fn sampled_columns(
     size: usize,
 ) -> Option<Vec<ArrayRef>> {
     let rows = batches.iter().map(|batch| batch.num_rows()).sum();
-    let places = sampled_places(batches, rows, size);
+    let mut places = sampled_places(batches, rows, size);
     if places.is_empty() {
         return None;
     }
-    values_at(batches, columns, &places)
+    // A table may have many more batches than there are places.
+    let mut used: Vec<&RecordBatch> = Vec::new();
+    let mut last = None;
+    for (at, _) in &mut places {
+        if last.replace(*at) != Some(*at) {
+            used.push(batches[*at]);
+        }
+        *at = used.len() - 1;
+    }
+    values_at(&used, columns, &places)
 }
 
 /// Returns hashes of the rows of `columns` at `places`: batches, and rows in them. A row with a

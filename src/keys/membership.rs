@@ -94,42 +94,24 @@ impl fmt::Display for FilterInfo {
 }
 
 impl MembershipFilter {
-    /// Returns the set of the keys whose column `c` is `keys[b][c]`, of the type `types[c]`, filled
-    /// `width` parts at a time. Keys with a NULL are left out. Its bytes are taken from `memory`'s
+    /// Returns a set without keys, for those whose column `c` is `keys[b][c]`, of the type
+    /// `types[c]`, which are looked at `width` parts at a time. Its bytes are taken from `memory`'s
     /// pool.
     ///
     /// # Errors
     /// `ResourcesExhausted` from the memory pool.
-    pub async fn new(
+    pub async fn empty(
         keys: &[Vec<ArrayRef>],
         types: &[DataType],
         width: usize,
         memory: &MemoryReservation,
-    ) -> Result<Arc<Self>> {
+    ) -> Result<Self> {
         let encoder = match types {
             [_] => Some(encoder_of(keys, types, width).await?),
             _ => None,
         };
         let rows = keys.iter().flat_map(|columns| columns.first());
-        let rows = rows.map(|key| key.len()).sum();
-        let set = Arc::new(Self::empty(encoder, types, rows, memory)?);
-        let of_part = Arc::clone(&set);
-        let insert = move |part: Morsel| {
-            let mut slices = part.columns.iter();
-            slices.try_for_each(|keys| of_part.insert(keys))
-        };
-        map_blocking(parts(keys), width, insert).await?;
-        Ok(set)
-    }
-
-    /// Returns a set without keys, of which `rows` will come. The `encoder` is that of its one
-    /// column.
-    fn empty(
-        encoder: Option<KeyEncoder>,
-        types: &[DataType],
-        rows: usize,
-        memory: &MemoryReservation,
-    ) -> Result<Self> {
+        let rows: usize = rows.map(|key| key.len()).sum();
         let most = (BITMAP_BITS * rows as u64).max(SMALL_BITMAP);
         let codes = encoder.as_ref().and_then(KeyEncoder::domain_size);
         let (kind, words) = match (encoder, codes) {
@@ -148,6 +130,31 @@ impl MembershipFilter {
             filling: Mutex::default(),
             _memory: memory,
         })
+    }
+
+    /// Returns the set with `keys`, those that it was made for. Keys with a NULL are left out.
+    ///
+    /// # Errors
+    /// If the keys cannot be encoded or hashed.
+    pub async fn with(self, keys: &[Vec<ArrayRef>], width: usize) -> Result<Arc<Self>> {
+        let set = Arc::new(self);
+        let of_part = Arc::clone(&set);
+        let insert = move |part: Morsel| {
+            let mut slices = part.columns.iter();
+            slices.try_for_each(|keys| of_part.insert(keys))
+        };
+        map_blocking(parts(keys), width, insert).await?;
+        Ok(set)
+    }
+
+    /// Returns whether inserting a key takes less than its hash does: the set is a bitmap that a
+    /// core's cache holds.
+    pub fn is_filled_fast(&self) -> bool {
+        matches!(self.kind, Kind::Bitmap(_)) && self.is_small()
+    }
+
+    fn is_small(&self) -> bool {
+        64 * self.words.len() as u64 <= SMALL_BITMAP
     }
 
     /// Returns the facts that EXPLAIN shows.
@@ -193,7 +200,7 @@ impl MembershipFilter {
 
     /// Sets `bits`: each is a word's number and bits of it.
     fn set(&self, bits: impl Iterator<Item = (usize, u64)>) {
-        if 64 * self.words.len() as u64 > SMALL_BITMAP {
+        if !self.is_small() {
             for (word, bits) in bits {
                 let word = &self.words[word];
                 // Most bits of keys that repeat are already set: looking is cheaper than writing.
@@ -478,11 +485,21 @@ mod tests {
         Arc::new(Int64Array::from_iter(values))
     }
 
+    async fn filled(
+        keys: &[Vec<ArrayRef>],
+        types: &[DataType],
+        memory: &MemoryReservation,
+    ) -> Result<Arc<MembershipFilter>> {
+        let set = MembershipFilter::empty(keys, types, 2, memory).await?;
+        set.with(keys, 2).await
+    }
+
     async fn set_of(arrays: &[ArrayRef]) -> Arc<MembershipFilter> {
         let keys: Vec<Vec<ArrayRef>> = arrays.iter().map(|a| vec![Arc::clone(a)]).collect();
         let memory = memory(Arc::new(UnboundedMemoryPool::default()));
-        let set = MembershipFilter::new(&keys, &[arrays[0].data_type().clone()], 2, &memory).await;
-        set.unwrap()
+        filled(&keys, &[arrays[0].data_type().clone()], &memory)
+            .await
+            .unwrap()
     }
 
     /// Returns every third number and NULL, as `data_type`.
@@ -547,8 +564,7 @@ mod tests {
         let keys = vec![vec![Arc::clone(&numbers), Arc::clone(&letters)]];
         let types = [DataType::Int64, DataType::Utf8];
         let memory = memory(Arc::new(UnboundedMemoryPool::default()));
-        let set = MembershipFilter::new(&keys, &types, 2, &memory).await;
-        let set = set.unwrap();
+        let set = filled(&keys, &types, &memory).await.unwrap();
         assert_eq!(set.about().kind, "bloom");
         let passes = set.test(&keys[0]).unwrap();
         for row in 0..4000 {
@@ -590,8 +606,7 @@ mod tests {
         for of_build in [DataType::Utf8, dictionary.clone()] {
             let keys = vec![vec![Arc::clone(&floats), cast(&words, &of_build).unwrap()]];
             let types = [DataType::Float64, of_build];
-            let set = MembershipFilter::new(&keys, &types, 1, &memory).await;
-            let set = set.unwrap();
+            let set = filled(&keys, &types, &memory).await.unwrap();
             for of_probe in [DataType::Utf8, DataType::Utf8View, dictionary.clone()] {
                 let floats: ArrayRef = Arc::new(Float64Array::from(vec![-0.0, -f64::NAN, 2.0]));
                 let asked = [floats, cast(&words, &of_probe).unwrap()];
@@ -667,12 +682,11 @@ mod tests {
         let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(10_000));
         let memory = memory(Arc::clone(&pool));
         let small = vec![vec![ints((0..1000).map(Some))]];
-        let set = MembershipFilter::new(&small, &[DataType::Int64], 1, &memory)
-            .await
-            .unwrap();
+        let types = [DataType::Int64];
+        let set = filled(&small, &types, &memory).await.unwrap();
         assert_eq!(pool.reserved(), set.about().bytes);
         let large = vec![vec![ints((0..1000).map(|n| Some(n << 10)))]];
-        let refused = MembershipFilter::new(&large, &[DataType::Int64], 1, &memory).await;
+        let refused = filled(&large, &types, &memory).await;
         assert!(refused.unwrap_err().is_pool_memory());
         drop(set);
         assert_eq!(pool.reserved(), 0);

@@ -2,14 +2,14 @@
 //! that it would test.
 //!
 //! ```text
-//!  1000 probe rows ─ hashes ─▶ Sample: 64 Ki bits, sorted hashes ◀─ hash of each build key
+//!  1024 probe rows ─ hashes ─▶ Sample: 64 Ki bits, sorted hashes ◀─ hash of each build key
 //!                                       └─ few build keys get further ─▶ this row would pass
 //! ```
 //!
-//! A set costs several accesses to memory per build key, and is of no use if most rows pass. The
-//! sample lies in a core's cache. So a build key costs its hash there, and it ends once enough rows
-//! are known to pass. The sample is of random rows of the whole table: what a scan reads first may
-//! be all of one day.
+//! A large set costs several accesses to memory per build key, and is of no use if most rows pass.
+//! The sample lies in a core's cache, so that a build key costs its hash there. The search ends
+//! once enough rows are known to pass. The sampled rows are random ones of the whole table: those
+//! that a scan reads first may all be of one day.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use crate::parallel::{Morsel, map_blocking, parts};
 
 use super::membership::{as_types, hashes, nulls_of_any};
 
-/// Bits that tell whether a hash may be one of the sample's. A sample of 1000 rows sets one of 64.
+/// Bits that tell whether a hash may be one of the sample's. A sample of 1024 rows sets one of 64.
 const BITS: usize = 1 << 16;
 
 /// Returns whether at least the part `most` of the sampled rows have a key among `keys`, where
@@ -56,7 +56,7 @@ struct Sample {
     /// A bit for each [place](place_of) of a hash.
     bits: Vec<u64>,
     /// Ascending.
-    rows: Vec<SampledHash>,
+    hashes: Vec<SampledHash>,
     found: AtomicUsize,
     wanted: usize,
 }
@@ -84,14 +84,14 @@ impl Sample {
             let (word, bit) = place_of(*hash);
             bits[word] |= bit;
         }
-        let rows = hashes.chunk_by(|a, b| a == b).map(|equal| SampledHash {
+        let hashes = hashes.chunk_by(|a, b| a == b).map(|equal| SampledHash {
             hash: equal[0],
             rows: equal.len(),
             is_found: AtomicBool::new(false),
         });
         Ok(Self {
             bits,
-            rows: rows.collect(),
+            hashes: hashes.collect(),
             found: AtomicUsize::new(0),
             wanted,
         })
@@ -108,13 +108,17 @@ impl Sample {
             if self.bits[word] & bit == 0 {
                 continue;
             }
-            let Ok(at) = self.rows.binary_search_by_key(&hash, |row| row.hash) else {
+            let Ok(at) = self
+                .hashes
+                .binary_search_by_key(&hash, |sampled| sampled.hash)
+            else {
                 continue;
             };
-            let row = &self.rows[at];
-            if !row.is_found.load(Ordering::Relaxed) && !row.is_found.swap(true, Ordering::Relaxed)
+            let sampled = &self.hashes[at];
+            if !sampled.is_found.load(Ordering::Relaxed)
+                && !sampled.is_found.swap(true, Ordering::Relaxed)
             {
-                self.found.fetch_add(row.rows, Ordering::Relaxed);
+                self.found.fetch_add(sampled.rows, Ordering::Relaxed);
             }
         }
         Ok(())

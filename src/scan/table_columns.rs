@@ -21,7 +21,8 @@ use crate::plan_nodes::is_row_filter;
 use super::cached_statistics::memory_source;
 
 /// Returns the one table in memory below `plan`, and the columns of it that `columns` are, perhaps
-/// of other types; `None` if they come from elsewhere, or if there are none.
+/// of other types. Returns `None` if they come from elsewhere, if a LIMIT takes the table's first
+/// rows, or if there are no columns.
 pub fn columns_of_table<'a>(
     plan: &'a Arc<dyn ExecutionPlan>,
     columns: &[usize],
@@ -30,6 +31,9 @@ pub fn columns_of_table<'a>(
     let mut table = None;
     for column in columns {
         let (scan, column) = column_of_scan(plan, *column)?;
+        if scan.fetch().is_some() {
+            return None;
+        }
         let source = memory_source(scan.as_ref())?;
         of_table.push(match source.projection() {
             Some(projection) => *projection.get(column)?,

@@ -19,8 +19,9 @@
 //! Of returns, which have nearly all articles and many tickets, only the pairs leave sales out. So
 //! a scan that has all key columns has a filter over them as well.
 //!
-//! A set of many keys is made if it leaves out enough rows. A sample of the scan's table shows that
-//! before, where the table is in memory ([`selectivity`](crate::keys::selectivity)).
+//! A set that takes long to fill is not made if a sample of the scan's rows shows that most of them
+//! pass ([`selectivity`](crate::keys::selectivity)). That is known of a table in memory right below
+//! the join.
 //!
 //! A filter is never needed for right rows: it may be missing (a build was dropped, the memory
 //! pool refused the set) or late.
@@ -421,20 +422,45 @@ impl FilterAccumulator {
             of_build.data_type(&build_schema)
         });
         let types: Vec<DataType> = types.collect::<datafusion::common::Result<_>>()?;
-        if build_keys.rows > FEW_ROWS
-            && let Some(sample) = sampled_keys(self.join.right(), filter)
-            && are_most_among(&sample, keys, &types, (MOST_PASSING, self.width())).await?
-        {
+        let set = match MembershipFilter::empty(keys, &types, self.width(), &self.memory).await {
+            Ok(set) => set,
+            Err(error) if error.is_pool_memory() => {
+                log::debug!("no room for the set of a filter: {error}");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let is_cheap = build_keys.rows <= FEW_ROWS || set.is_filled_fast();
+        if !is_cheap && self.most_pass(filter, keys, &types).await {
             log::debug!("no set of {} build rows: most rows pass", build_keys.rows);
             return Ok(None);
         }
-        match MembershipFilter::new(keys, &types, self.width(), &self.memory).await {
-            Ok(set) => Ok(Some(set)),
-            Err(error) if error.is_pool_memory() => {
-                log::debug!("no room for the set of a filter: {error}");
-                Ok(None)
+        set.with(keys, self.width()).await.map(Some)
+    }
+
+    /// Returns whether most rows of the scan would pass `filter`, by a sample. With work between
+    /// the scan and the join a set spares more than lookups. A `WHERE` there may leave out the rows
+    /// that would pass, too.
+    async fn most_pass(
+        &self,
+        filter: &KeyFilter,
+        keys: &[Vec<ArrayRef>],
+        types: &[DataType],
+    ) -> bool {
+        if !self.is_next_to_scan {
+            return false;
+        }
+        let Some(sample) = sampled_keys(self.join.right(), filter) else {
+            return false;
+        };
+        let most = (MOST_PASSING, self.width());
+        match are_most_among(&sample, keys, types, most).await {
+            Ok(most_pass) => most_pass,
+            Err(error) => {
+                // Without the sample there is a set.
+                log::debug!("a sample of a scan's keys: {error}");
+                false
             }
-            Err(error) => Err(error),
         }
     }
 

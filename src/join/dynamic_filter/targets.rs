@@ -19,7 +19,6 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch};
 use datafusion::common::Result;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
@@ -290,45 +289,18 @@ fn rows_reached(plan: &Arc<dyn ExecutionPlan>, ids: &HashSet<u64>) -> Result<Opt
 const SAMPLE_ROWS: usize = 1 << 10;
 
 /// Returns the keys that `filter` tests in a sample of the rows of `probe`'s scan, by key column;
-/// `None` if it is not one table in memory, or if types are not sampled.
+/// `None` if that is not one table in memory, or if types are not sampled.
 pub fn sampled_keys(probe: &Arc<dyn ExecutionPlan>, filter: &KeyFilter) -> Option<Vec<ArrayRef>> {
-    let (table, columns) = filtered_table(probe, filter)?;
-    let batches: Vec<&RecordBatch> = table.partitions().iter().flatten().collect();
-    sampled_columns(&batches, &columns, SAMPLE_ROWS)
-}
-
-/// Returns the one table in memory of `probe` that `filter` tests, and the columns that are its
-/// keys; `None` if there is none.
-fn filtered_table<'a>(
-    probe: &'a Arc<dyn ExecutionPlan>,
-    filter: &KeyFilter,
-) -> Option<(&'a MemorySourceConfig, Vec<usize>)> {
-    let holders = holders(probe, filter.filter.expression_id()?);
-    let [(node, held)] = holders.as_slice() else {
-        return None;
-    };
+    let id = filter.filter.expression_id()?;
+    let node = filter_node(probe)?;
+    let mut held = node.filters().iter();
+    let held = held.find(|held| held.expression_id() == Some(id))?;
     let columns = held.children().into_iter();
     let columns = columns.map(|key| key.downcast_ref::<Column>().map(Column::index));
-    columns_of_table(node.input(), &columns.collect::<Option<Vec<_>>>()?)
-}
-
-/// Returns the filter nodes of `plan` that hold the filter `id`, each with the filter as it tests
-/// the node's rows.
-fn holders(
-    plan: &Arc<dyn ExecutionPlan>,
-    id: u64,
-) -> Vec<(&DynamicFilterExec, &Arc<dyn PhysicalExpr>)> {
-    let mut holders = Vec::new();
-    let mut left = vec![plan];
-    while let Some(plan) = left.pop() {
-        if let Some(node) = plan.downcast_ref::<DynamicFilterExec>() {
-            let held = node.filters().iter();
-            let held = held.filter(|held| held.expression_id() == Some(id));
-            holders.extend(held.map(|held| (node, held)));
-        }
-        left.extend(plan.children());
-    }
-    holders
+    let columns = columns.collect::<Option<Vec<_>>>()?;
+    let (table, columns) = columns_of_table(node.input(), &columns)?;
+    let batches: Vec<&RecordBatch> = table.partitions().iter().flatten().collect();
+    sampled_columns(&batches, &columns, SAMPLE_ROWS)
 }
 
 /// Returns the rows of a scan before any filter, by its statistics.

@@ -224,17 +224,33 @@ async fn no_set_is_made_if_a_sample_of_the_scan_passes() {
     in_memory(&session, "facts", &rows(10, 200_000, 20_000));
     in_memory(&session, "others", &rows(11, 200_000, 1_000_000));
     in_memory(&session, "many", &rows(9, 100_000, 20_000));
-    for (key, set) in [("k", "bitmap("), ("s", "bloom(")] {
-        // Four rows of `many` have each key of `facts`, and those of one row in fifty of `others`.
-        for (table, has_set) in [("facts", false), ("others", true)] {
+    // `many` has nearly each key of `facts`, and one in ten of `others`.
+    for (table, probed, has_set, built) in [
+        ("facts", "", false, Side::Left),
+        // Few rows are left, so they are built in the end.
+        ("others", "", true, Side::Right),
+        // With a condition between the scan and the join a set may spare more.
+        ("facts", "AND t.v % 7 > 0", true, Side::Left),
+    ] {
+        for key in ["w", "s"] {
             let query = format!(
-                "SELECT count(*) FROM many JOIN {table} t ON many.{key} = t.{key} WHERE many.v % 7 > 0"
+                "SELECT count(*) FROM many JOIN {table} t ON many.{key} = t.{key} \
+                 WHERE many.v % 7 > 0 {probed}"
             );
             let ran = run(&session, &query).await;
             let text = shown(&ran.plan);
-            assert_eq!(text.contains(set), has_set, "{query} {text}");
+            assert_eq!(text.contains("bloom("), has_set, "{query} {text}");
+            let join = Arc::clone(find::<HortonJoinExec>(&ran.plan).unwrap());
+            let decisions = HortonJoinExec::downcast(join.as_ref()).unwrap().decisions();
+            assert_eq!(decisions[0].build, built, "{query} {text}");
+            let has_bounds = text.contains(&format!("{key}@0 >= "));
+            assert!(has_bounds, "{query} {text}");
         }
     }
+    // A bitmap that is filled faster than keys are hashed is made without a sample.
+    let query = "SELECT count(*) FROM many JOIN facts t ON many.k = t.k WHERE many.v % 7 > 0";
+    let text = shown(&run(&session, query).await.plan);
+    assert!(text.contains("bitmap("), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -194,7 +194,8 @@ fn a_probe_chunk_over_the_device_limit_is_split() {
             case.config.device_memory_limit = 400_000;
             let expected = run(whole.on_device(), whole.context()).unwrap();
             let found = run(case.on_device(), case.context()).unwrap();
-            assert!(expected.sorted_rows() == found.sorted_rows(), "{case}");
+            // In the same order: chunks that are put back come before those behind them.
+            assert!(expected.rows() == found.rows(), "{case}");
             assert!(found.metric("kernel_launches") > expected.metric("kernel_launches"));
             eventually("device memory is given back", || {
                 device().budget().used() == 0

@@ -14,6 +14,7 @@
 //! the plan and of each partition, equal expressions, partitioning, exact statistics.
 
 use std::collections::{HashMap, HashSet};
+use std::mem::discriminant;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
@@ -23,7 +24,7 @@ use arrow::row::{RowConverter, Rows, SortField};
 use datafusion::common::hash_utils::create_hashes;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{ColumnStatistics, Result, ScalarValue};
+use datafusion::common::{ColumnStatistics, DataFusionError, Result, ScalarValue};
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::equivalence::AcrossPartitions;
 use datafusion::physical_expr::expressions::UnKnownColumn;
@@ -68,7 +69,7 @@ pub async fn check(plan: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) ->
         if (is_ours || node.is::<DynamicFilterExec>())
             && let Err(error) = found.check_node(&node, context).await
             && !fails_below(&node, context).await
-            && !fails_in_stock(&node, context).await
+            && !fails_in_stock(&node, &error, context).await
         {
             found.failed.push(format!("{}: {error}", node.name()));
         }
@@ -181,17 +182,25 @@ async fn fails_below(node: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) 
     false
 }
 
-/// Returns whether DataFusion's own joins in the place of ours fail as well, without our filters
-/// over scans. A query that reads such a part fails. Ours need not: a filter may have left out the
-/// rows of which an expression fails, if it was there in time.
-async fn fails_in_stock(node: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> bool {
-    match in_stock(node) {
-        Ok(stock) => rows_of(&stock, context).await.is_err(),
-        Err(_) => false,
-    }
+/// Returns whether DataFusion's own joins in the place of ours, without our filters over scans,
+/// fail with an error of the kind of `ours`. A query that reads such a part to its end fails. Ours
+/// need not: a filter may have left out the rows of which an expression fails, if it was there in
+/// time.
+async fn fails_in_stock(
+    node: &Arc<dyn ExecutionPlan>,
+    ours: &DataFusionError,
+    context: &Arc<TaskContext>,
+) -> bool {
+    let kind = |error: &DataFusionError| discriminant(error.find_root());
+    let Ok(stock) = in_stock(node) else {
+        return false;
+    };
+    let is_kind = |theirs: DataFusionError| kind(&theirs) == kind(ours);
+    rows_of(&stock, context).await.is_err_and(is_kind)
 }
 
-/// Returns `plan` with DataFusion's own joins, which collect their left side.
+/// Returns `plan` without our filter nodes, and with DataFusion's own joins, which collect their
+/// left side.
 ///
 /// # Errors
 /// If DataFusion cannot make a join.
