@@ -26,8 +26,8 @@ use super::membership::{as_types, hashes, nulls_of_any};
 const BITS: usize = 1 << 16;
 
 /// Returns whether at least the part `most` of the sampled rows have a key among `keys`, where
-/// column `c` is `keys[b][c]` of the type `types[c]`. Column `c` of the sampled keys is `sample[c]`.
-/// A key with a NULL is found nowhere. The keys are searched in `width` parts side by side.
+/// column `c` is `keys[b][c]` of the type `types[c]`. Column `c` of the sample is `sample[c]`. A
+/// key with a NULL is found nowhere. The keys are searched in `width` parts side by side.
 ///
 /// # Errors
 /// If a column cannot be hashed or cast to that of `keys`.
