@@ -155,6 +155,7 @@ attempt() {
     cache=$(mktemp -d)
     ${WITH:-env} true
     began=$SECONDS
+    : >"$log" # that of an earlier run would be read
     setsid env HORTON_PLANT="$1" HORTON_CACHE_DIR="$cache" HORTON_TEST_SMALL=1 \
         ${WITH:-env} "$tree/scripts/planted.sh" means "$2" >"$log" 2>&1 &
     pid=$!
