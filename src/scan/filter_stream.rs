@@ -8,11 +8,14 @@
 //!                └── its pause is over, or it changed ───────┘   enough rows of a batch
 //! ```
 //!
-//! Filters are tried in order of the share of rows that they let through. A filter that lets most
-//! rows through costs the copy of these rows and saves little. So it pauses, each time for twice as
-//! many batches up to 128. Then it is tried again: values that come in the order of time change.
+//! Filters are tried in order of their rank: the time of a test per row that it excludes
+//! (Hellerstein and Stonebraker, SIGMOD 1993). Both are measured. A filter that lets most rows
+//! through costs the copy of these rows and saves little. So it pauses, each time for twice as many
+//! batches up to 128. Then it is tried again: values that come in the order of time change.
+//!
 //! Masks of several filters are combined, and rows are copied once. Where few are left, later
-//! filters see just those, and are not judged by them.
+//! filters see just those, and are not judged by them. So what is known of these filters grows old.
+//! After 8, 16 … 128 such batches they are tried first, once.
 //!
 //! A filter whose join comes next, and looks keys up as fast as the filter tests them, spares only
 //! the lookups and costs a copy. So it pauses unless few rows are left, or another filter has rows
@@ -25,6 +28,7 @@
 //! ones are passed on with the batch that they came in, later ones after 2, 4, 8 … 128 batches.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
 use arrow::compute::{and, filter_record_batch, prep_null_mask_filter};
@@ -46,6 +50,9 @@ const PAUSE_BATCHES_MAX: usize = 128;
 
 /// Batches of the scan for which survivors wait at most, until their own batch is full.
 const WAIT_BATCHES_MAX: usize = 128;
+
+/// Batches after which a filter that was not judged is tried first, when that happens first.
+const OLD_BATCHES: usize = 8;
 
 /// Rows of ten that a filter may let through: copying more costs what it saves.
 const PASSING_TENTHS_MAX: usize = 7;
@@ -83,8 +90,14 @@ struct Filter {
     /// The predicate that it tests now; `None` if it lets everything through.
     test: Option<Arc<dyn PhysicalExpr>>,
     state: State,
-    /// The share of rows that passed when it was tried last.
-    share: f64,
+    /// Whether it is asked about this batch.
+    is_tried: bool,
+    /// The number by which filters are put in order, the smallest first.
+    rank: f64,
+    /// The least time in which it tested a row of a whole batch, in seconds.
+    cost: f64,
+    /// Batches since it was judged.
+    age: Wait,
 }
 
 enum State {
@@ -105,7 +118,10 @@ impl Filter {
             generation: 0,
             test: None,
             state: State::Active { last_pause: 0 },
-            share: 1.0,
+            is_tried: false,
+            rank: f64::INFINITY,
+            cost: f64::INFINITY,
+            age: Wait::new(OLD_BATCHES),
         }
     }
 
@@ -113,39 +129,33 @@ impl Filter {
     fn fixed(predicate: &Arc<dyn PhysicalExpr>) -> Self {
         Self {
             dynamic: None,
-            generation: 0,
             test: Some(Arc::clone(predicate)),
-            state: State::Active { last_pause: 0 },
-            share: 0.0,
+            rank: 0.0,
+            ..Self::new(predicate)
         }
     }
 
-    /// Returns whether it is a dynamic filter that is to be asked about the next batch.
-    fn is_dynamic_and_tried(&self) -> bool {
-        let is_paused = matches!(self.state, State::Paused { left, .. } if left > 0);
-        self.dynamic.is_some() && self.test.is_some() && !is_paused
-    }
-
-    /// Looks whether the filter changed.
+    /// Looks whether the filter changed, and whether it is to be asked about the next batch.
     fn refresh(&mut self) -> Result<()> {
-        let Some(dynamic) = &self.dynamic else {
-            return Ok(());
-        };
-        let generation = dynamic.snapshot_generation();
-        if generation == self.generation {
-            return Ok(());
+        if let Some(dynamic) = &self.dynamic
+            && dynamic.snapshot_generation() != self.generation
+        {
+            let test = match dynamic.downcast_ref::<DynamicFilterPhysicalExpr>() {
+                Some(dynamic) => test_of(dynamic.current()?),
+                None => None,
+            };
+            *self = Self {
+                generation: dynamic.snapshot_generation(),
+                test,
+                ..Self::new(dynamic)
+            };
         }
-        self.generation = generation;
-        self.state = State::Active { last_pause: 0 };
-        self.test = match dynamic.downcast_ref::<DynamicFilterPhysicalExpr>() {
-            Some(dynamic) => test_of(dynamic.current()?),
-            None => None,
-        };
+        self.is_tried = self.test.is_some() && self.takes_turn();
         Ok(())
     }
 
-    /// Returns whether it is to be asked about the next batch.
-    fn is_tried(&mut self) -> bool {
+    /// Returns whether it does not pause, and counts the batches of its pause.
+    fn takes_turn(&mut self) -> bool {
         if let State::Paused { batches, left } = &mut self.state {
             if *left > 0 {
                 *left -= 1;
@@ -156,6 +166,13 @@ impl Filter {
             };
         }
         true
+    }
+
+    /// Notes a batch by which it is not judged. After enough of them it is tried first.
+    fn ages(&mut self) {
+        if self.age.ends() {
+            self.rank = 0.0;
+        }
     }
 
     /// Returns which rows pass; `None` if all do.
@@ -173,10 +190,13 @@ impl Filter {
             .is_some_and(InFilterExpr::is_repeated)
     }
 
-    /// Judges by a batch of `rows` rows, of which `passes` pass. Returns whether the filter pauses.
-    /// It is the only one that is tested if it `is_alone`.
-    fn judge(&mut self, passes: usize, rows: usize, is_alone: bool) -> bool {
-        self.share = passes as f64 / rows.max(1) as f64;
+    /// Judges by a batch of `rows` rows, of which `passes` pass, and which were tested in `time`
+    /// seconds. Returns whether the filter pauses. It is the only one that is tested if it
+    /// `is_alone`.
+    fn judge(&mut self, passes: usize, rows: usize, time: f64, is_alone: bool) -> bool {
+        // Other work of the machine only adds to the time.
+        self.cost = self.cost.min(time / rows as f64);
+        self.rank = self.cost * rows as f64 / (rows - passes) as f64;
         let last_pause = match self.state {
             State::Active { last_pause } => last_pause,
             State::Paused { batches, .. } => batches,
@@ -231,26 +251,25 @@ pub struct FilterStream {
     input: Option<SendableRecordBatchStream>,
     filters: Vec<Filter>,
     output: OutputBatches,
+    /// The time that survivors wait for others.
     wait: Wait,
     metrics: ScanMetrics,
 }
 
-/// The time that survivors wait for others, in batches of the scan.
+/// A time in batches of the scan.
 struct Wait {
     batches: usize,
     most: usize,
 }
 
 impl Wait {
-    fn new() -> Self {
-        Self {
-            batches: 0,
-            most: 1,
-        }
+    /// Returns one that ends after `most` batches.
+    fn new(most: usize) -> Self {
+        Self { batches: 0, most }
     }
 
-    /// Counts one more batch. Returns whether the survivors have waited long enough; the next ones
-    /// wait twice as long.
+    /// Counts one more batch. Returns whether it has lasted long enough; the next one lasts twice as
+    /// long.
     fn ends(&mut self) -> bool {
         self.batches += 1;
         let ends = self.batches >= self.most;
@@ -274,7 +293,7 @@ impl FilterStream {
             input: Some(input),
             filters: filters.iter().map(Filter::new).collect(),
             output,
-            wait: Wait::new(),
+            wait: Wait::new(1),
             metrics,
         }
     }
@@ -328,25 +347,33 @@ impl FilterStream {
 
     /// Returns the rows that may pass, and which of them do; `None` if all.
     fn test(&mut self, mut batch: RecordBatch) -> Result<(RecordBatch, Option<BooleanArray>)> {
+        let mut tried = 0;
         for filter in &mut self.filters {
             filter.refresh()?;
+            tried += usize::from(filter.is_tried && filter.dynamic.is_some());
         }
-        let tried = self.filters.iter().filter(|f| f.is_dynamic_and_tried());
-        let tried = tried.count();
-        // A filter node above tests by the predicate anyway.
-        let tests_predicate = tried > 0;
-        self.filters.sort_by(|a, b| a.share.total_cmp(&b.share));
+        self.filters.sort_by(|a, b| a.rank.total_cmp(&b.rank));
         let rows = batch.num_rows();
         let mut mask: Option<BooleanArray> = None;
         for filter in &mut self.filters {
-            let is_left_out = filter.dynamic.is_none() && !tests_predicate;
-            if batch.num_rows() == 0 || is_left_out || !filter.is_tried() {
+            // A filter node above tests by the predicate anyway.
+            let is_left_out = filter.dynamic.is_none() && tried == 0;
+            if is_left_out || !filter.is_tried {
                 continue;
             }
+            let is_judged = batch.num_rows() == rows;
+            if !is_judged {
+                filter.ages();
+            }
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            let began = Instant::now();
             let Some(passes) = filter.test(&batch)? else {
                 continue;
             };
-            if batch.num_rows() == rows && filter.judge(passes.true_count(), rows, tried == 1) {
+            let time = began.elapsed().as_secs_f64();
+            if is_judged && filter.judge(passes.true_count(), rows, time, tried == 1) {
                 self.metrics.pauses.add(1);
                 // Not worth a copy of the rows, unless they are copied anyway.
                 if mask.is_none() {
