@@ -282,17 +282,18 @@ impl HortonConfig {
     /// Returns the rows of a probe side from which `auto` uses a device of this `kind` for a join
     /// of `build_rows` build rows. Returns 0 if the probe side does not matter: under an explicit
     /// `horton.min_build_rows`, and where the build side itself has many rows. With fewer build
-    /// rows the host is faster, most of all where it `has_array` of their keys.
+    /// rows the host is faster, most of all if it `is_fast` there: it has an array of their keys, or
+    /// its join leaves an aggregate above fewer groups in each partition.
     pub fn min_probe_rows(
         &self,
         kind: DeviceKind,
         build_rows: usize,
-        has_array: impl FnOnce() -> bool,
+        is_fast: impl FnOnce() -> bool,
     ) -> usize {
         match (self.enabled, self.min_build_rows, kind) {
             (Enabled::Always, ..) | (_, 0, DeviceKind::Cpu) => 0,
             (_, 0, _) if build_rows < MANY_ROWS / 8 => {
-                let factor = if has_array() { 64 } else { 8 };
+                let factor = if is_fast() { 64 } else { 8 };
                 factor * MANY_ROWS
             }
             (_, 0, _) if build_rows < MANY_ROWS => MANY_ROWS,

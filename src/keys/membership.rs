@@ -43,6 +43,7 @@ use datafusion::physical_plan::joins::SeededRandomState;
 use crate::error::Result;
 
 use crate::keys::encoder::{KeyEncoder, KeyRanges};
+use crate::keys::masks;
 use crate::keys::verify::comparable;
 use crate::parallel::{Morsel, map_blocking, parts};
 
@@ -192,7 +193,8 @@ impl MembershipFilter {
                 let nulls = nulls_of_any(keys);
                 let rows = hashes(keys)?.into_iter().enumerate();
                 let rows = rows.filter(|(row, _)| nulls.as_ref().is_none_or(|n| n.is_valid(*row)));
-                self.set(rows.map(|(_, hash)| (self.word_of(hash), bits_of(hash))));
+                let last = self.words.len() - 1;
+                self.set(rows.map(|(_, hash)| (word_of(hash, last), bits_of(hash))));
             }
         }
         Ok(())
@@ -225,20 +227,18 @@ impl MembershipFilter {
     pub fn test(&self, keys: &[ArrayRef]) -> Result<BooleanBuffer> {
         let keys = as_types(keys, &self.types)?;
         let keys = keys.as_slice();
-        let word = |word: usize| self.words[word].load(Ordering::Relaxed);
+        let words = self.words.as_slice();
+        // Values outside the range have any word in place of theirs.
+        let last = words.len() - 1;
         match &self.kind {
-            Kind::Bitmap(encoder) => {
-                // Values outside the range have any word in place of theirs.
-                let last = self.words.len() - 1;
-                encoder.test(&keys[0], |code| {
-                    word(((code >> 6) as usize).min(last)) >> (code & 63) & 1 == 1
-                })
-            }
+            Kind::Bitmap(encoder) => encoder.test(&keys[0], move |code| {
+                let word = &words[((code >> 6) as usize).min(last)];
+                word.load(Ordering::Relaxed) >> (code & 63) & 1 == 1
+            }),
             Kind::Bloom => {
-                let hashes = hashes(keys)?;
-                let bits = BooleanBuffer::collect_bool(hashes.len(), |row| {
-                    let bits = bits_of(hashes[row]);
-                    word(self.word_of(hashes[row])) & bits == bits
+                let bits = masks::collect(&hashes(keys)?, move |hash| {
+                    let bits = bits_of(hash);
+                    words[word_of(hash, last)].load(Ordering::Relaxed) & bits == bits
                 });
                 Ok(match nulls_of_any(keys) {
                     Some(nulls) => &bits & nulls.inner(),
@@ -247,10 +247,11 @@ impl MembershipFilter {
             }
         }
     }
+}
 
-    fn word_of(&self, hash: u64) -> usize {
-        (hash >> 24) as usize & (self.words.len() - 1)
-    }
+/// Returns the word of a hash, of those up to `last`, whose number is a power of two less one.
+fn word_of(hash: u64, last: usize) -> usize {
+    (hash >> 24) as usize & last
 }
 
 /// Returns four bits of a word; its place comes from other bits of the hash.

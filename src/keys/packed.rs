@@ -24,12 +24,12 @@
 use std::ops::BitOr;
 
 use arrow::array::{Array, ArrayData, ArrayRef};
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{ArrowNativeType, DataType, IntervalUnit};
 use datafusion::common::NullEquality;
 
-use super::masks::and;
+use super::masks::{self, and};
 use super::text::{StringLengths, is_text};
 use crate::error::Result;
 
@@ -453,18 +453,11 @@ impl<T: Key> Range<T> {
     /// Returns which of `values` are in the range, with a code for which `has` is true. Calls `has`
     /// for values outside, too, with any number: a branch would take longer.
     fn test(&self, values: &[T], has: impl Fn(u64) -> bool) -> BooleanBuffer {
-        let passes = |value: &T| {
-            let code = value.minus(self.min);
-            !code.excess(self.span).top_bit() & has(code.low())
-        };
-        let words = values.chunks(64).map(|chunk| {
-            let bits = chunk.iter().enumerate();
-            bits.fold(0, |word, (bit, value)| {
-                word | u64::from(passes(value)) << bit
-            })
-        });
-        let words: Vec<u64> = words.collect();
-        BooleanBuffer::new(Buffer::from_vec(words), 0, values.len())
+        let Self { min, span } = *self;
+        masks::collect(values, move |value| {
+            let code = value.minus(min);
+            !code.excess(span).top_bit() & has(code.low())
+        })
     }
 }
 

@@ -8,14 +8,15 @@
 //!                └── its pause is over, or it changed ───────┘   enough rows of a batch
 //! ```
 //!
-//! Filters are tried in order of their rank: the time of a test per row that it excludes
-//! (Hellerstein and Stonebraker, SIGMOD 1993). Both are measured. A filter that lets most rows
+//! Filters that leave few rows are tried in order of their rank: the time of a test per row that it
+//! excludes (Hellerstein and Stonebraker, SIGMOD 1993). Both are measured. The others come after
+//! them. A filter that lets most rows
 //! through costs the copy of these rows and saves little. So it pauses, each time for twice as many
 //! batches up to 128. Then it is tried again: values that come in the order of time change.
 //!
 //! Masks of several filters are combined, and rows are copied once. Where few are left, later
-//! filters see just those, and are not judged by them. So what is known of these filters grows old.
-//! After 8, 16 … 128 such batches they are tried first, once.
+//! filters see just those, and are not judged by them. So what is known of them grows old: after 8,
+//! 16 … 128 batches, the one that has not been judged for longest is tried first.
 //!
 //! A filter whose join comes next, and looks keys up as fast as the filter tests them, spares only
 //! the lookups and costs a copy. So it pauses unless few rows are left, or another filter has rows
@@ -52,7 +53,7 @@ const PAUSE_BATCHES_MAX: usize = 128;
 const WAIT_BATCHES_MAX: usize = 128;
 
 /// Batches after which a filter that was not judged is tried first, when that happens first.
-const OLD_BATCHES: usize = 8;
+const TRIAL_BATCHES: usize = 8;
 
 /// Rows of ten that a filter may let through: copying more costs what it saves.
 const PASSING_TENTHS_MAX: usize = 7;
@@ -96,8 +97,8 @@ struct Filter {
     rank: f64,
     /// The least time in which it tested a row of a whole batch, in seconds.
     cost: f64,
-    /// Batches since it was judged.
-    age: Wait,
+    /// Batches that it has been tried in since it was judged.
+    age: usize,
 }
 
 enum State {
@@ -121,7 +122,7 @@ impl Filter {
             is_tried: false,
             rank: f64::INFINITY,
             cost: f64::INFINITY,
-            age: Wait::new(OLD_BATCHES),
+            age: 0,
         }
     }
 
@@ -168,13 +169,6 @@ impl Filter {
         true
     }
 
-    /// Notes a batch by which it is not judged. After enough of them it is tried first.
-    fn ages(&mut self) {
-        if self.age.ends() {
-            self.rank = 0.0;
-        }
-    }
-
     /// Returns which rows pass; `None` if all do.
     fn test(&self, batch: &RecordBatch) -> Result<Option<BooleanArray>> {
         match &self.test {
@@ -194,9 +188,15 @@ impl Filter {
     /// seconds. Returns whether the filter pauses. It is the only one that is tested if it
     /// `is_alone`.
     fn judge(&mut self, passes: usize, rows: usize, time: f64, is_alone: bool) -> bool {
+        self.age = 0;
         // Other work of the machine only adds to the time.
         self.cost = self.cost.min(time / rows as f64);
-        self.rank = self.cost * rows as f64 / (rows - passes) as f64;
+        // Unless few are left, the next filter sees all of them.
+        self.rank = if passes * SPARSE_FACTOR < rows {
+            self.cost * rows as f64 / (rows - passes) as f64
+        } else {
+            f64::INFINITY
+        };
         let last_pause = match self.state {
             State::Active { last_pause } => last_pause,
             State::Paused { batches, .. } => batches,
@@ -253,6 +253,8 @@ pub struct FilterStream {
     output: OutputBatches,
     /// The time that survivors wait for others.
     wait: Wait,
+    /// The time until a filter of unknown rank is tried first.
+    trial: Wait,
     metrics: ScanMetrics,
 }
 
@@ -294,6 +296,7 @@ impl FilterStream {
             filters: filters.iter().map(Filter::new).collect(),
             output,
             wait: Wait::new(1),
+            trial: Wait::new(TRIAL_BATCHES),
             metrics,
         }
     }
@@ -345,6 +348,22 @@ impl FilterStream {
         Ok(())
     }
 
+    /// Puts the filters in the order in which the next batch is tested by them.
+    fn sort(&mut self) {
+        self.filters.sort_by(|a, b| a.rank.total_cmp(&b.rank));
+        if !self.trial.ends() {
+            return;
+        }
+        // Of equals that whose time is known.
+        let tried = self.filters.iter().enumerate().filter(|(_, f)| f.is_tried);
+        let is_later = |(_, a): &(_, &Filter), (_, b): &(_, &Filter)| {
+            a.age.cmp(&b.age).then(b.cost.total_cmp(&a.cost))
+        };
+        if let Some((oldest, _)) = tried.max_by(is_later) {
+            self.filters[..=oldest].rotate_right(1);
+        }
+    }
+
     /// Returns the rows that may pass, and which of them do; `None` if all.
     fn test(&mut self, mut batch: RecordBatch) -> Result<(RecordBatch, Option<BooleanArray>)> {
         let mut tried = 0;
@@ -352,7 +371,7 @@ impl FilterStream {
             filter.refresh()?;
             tried += usize::from(filter.is_tried && filter.dynamic.is_some());
         }
-        self.filters.sort_by(|a, b| a.rank.total_cmp(&b.rank));
+        self.sort();
         let rows = batch.num_rows();
         let mut mask: Option<BooleanArray> = None;
         for filter in &mut self.filters {
@@ -362,9 +381,7 @@ impl FilterStream {
                 continue;
             }
             let is_judged = batch.num_rows() == rows;
-            if !is_judged {
-                filter.ages();
-            }
+            filter.age += 1;
             if batch.num_rows() == 0 {
                 continue;
             }

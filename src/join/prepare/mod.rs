@@ -281,8 +281,8 @@ impl JoinPreparation {
     ) -> Result<Result<Placed, HostReason>> {
         let (config, join) = (self.oriented.config(), self.oriented.join());
         let per_core = rows_per_core(probe, join, self.oriented.width());
-        let has_array = || self.stays_whole(build, per_core);
-        let wanted = config.min_probe_rows(placed.info().kind, build.rows, has_array);
+        let host_is_fast = || self.is_grouped || self.stays_whole(build, per_core);
+        let wanted = config.min_probe_rows(placed.info().kind, build.rows, host_is_fast);
         if wanted == 0 || join.fetch().is_some() || join.right().boundedness().is_unbounded() {
             return Ok(Ok(placed));
         }
