@@ -9,9 +9,9 @@
 //!
 //! Dynamic filters go below the filter node, where they leave out rows before it copies any. But a
 //! comparison costs a nanosecond per row, and the lookup of a key several. If the comparison leaves
-//! few rows, the keys of the others are looked up for nothing. So the scan tests both, in the order
-//! of what they leave, and copies rows once. The filter node stays, and tests the survivors again:
-//! plans are read by other code, which looks for it.
+//! few rows, the keys of the others are looked up for nothing. So the scan tests both, in an order
+//! that it finds while it reads, and copies rows once. The filter node stays, and tests the
+//! survivors again: plans are read by other code, which looks for it.
 //!
 //! A comparison never fails and draws no random number. But another conjunct may fail, and AND
 //! evaluates its right side for fewer rows if the left one leaves few of a batch. Rows that are

@@ -84,7 +84,7 @@ impl DynamicFilterExec {
     }
 
     /// Returns the node with the comparisons `predicate` of a filter node above. They are tested
-    /// with the filters, in the order of what they leave.
+    /// with the filters, in an order that is found while rows are read.
     #[must_use]
     pub fn with_predicate(&self, predicate: Arc<dyn PhysicalExpr>) -> Self {
         Self {

@@ -1,15 +1,17 @@
 //! Scans that keep filters: which rows leave them, and what a plan shows of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use arrow::array::{Int64Array, RecordBatch};
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::array::{AsArray, BooleanArray, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::execution::SessionStateBuilder;
-use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::logical_expr::{ColumnarValue, Operator, Volatility, create_udf};
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, DynamicFilterPhysicalExpr, lit};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, TryStreamExt};
@@ -135,6 +137,48 @@ async fn a_filter_that_lets_too_much_through_rests_and_is_tried_again() {
         .unwrap();
     let rows = values(&batches).len();
     assert!((2000..4000).contains(&rows), "{rows}");
+}
+
+/// Whether `n` is a multiple of 50, which takes a while. `rows` counts those that are asked.
+fn slow_multiple_of_50(rows: &Arc<AtomicUsize>) -> Arc<dyn PhysicalExpr> {
+    let rows = Arc::clone(rows);
+    let work = move |arguments: &[ColumnarValue]| {
+        let numbers = ColumnarValue::values_to_arrays(arguments)?;
+        rows.fetch_add(numbers[0].len(), Ordering::Relaxed);
+        std::thread::sleep(Duration::from_micros(100));
+        let numbers = numbers[0].as_primitive::<Int64Type>();
+        let are_multiples = BooleanArray::from_unary(numbers, |n| n % 50 == 0);
+        Ok(ColumnarValue::Array(Arc::new(are_multiples)))
+    };
+    let of = vec![DataType::Int64];
+    let function = create_udf(
+        "f",
+        of,
+        DataType::Boolean,
+        Volatility::Immutable,
+        Arc::new(work),
+    );
+    let schema = Schema::new(vec![Field::new("n", DataType::Int64, false)]);
+    let function =
+        ScalarFunctionExpr::try_new(Arc::new(function), vec![n()], &schema, Default::default());
+    Arc::new(function.unwrap())
+}
+
+/// Values that come in order: the comparison lets all rows of the first batches through.
+#[tokio::test]
+async fn a_comparison_is_tried_first_once_it_excludes_what_the_keys_would() {
+    let asked = Arc::default();
+    let keys = filter();
+    keys.update(slow_multiple_of_50(&asked)).unwrap();
+    let plan = numbers((64, 100), &[&keys]);
+    let scan = plan.downcast_ref::<DynamicFilterExec>().unwrap();
+    let below: Arc<dyn PhysicalExpr> = Arc::new(BinaryExpr::new(n(), Operator::Lt, lit(400_i64)));
+    let plan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_predicate(below));
+    let batches = collect(plan, session(100).task_ctx()).await.unwrap();
+    assert_eq!(values(&batches), (0..400).step_by(50).collect::<Vec<_>>());
+    // Those of the batches until the comparison is tried again, and of a few to see what has changed.
+    let asked = asked.load(Ordering::Relaxed);
+    assert!((100..=1500).contains(&asked), "{asked}");
 }
 
 /// The first node of `plan` that is a `T`.
