@@ -270,8 +270,8 @@ impl Wait {
         Self { batches: 0, most }
     }
 
-    /// Counts one more batch. Returns whether it has lasted long enough; the next one lasts twice as
-    /// long.
+    /// Counts one more batch. Returns whether it has lasted long enough; the next one lasts twice
+    /// as long.
     fn ends(&mut self) -> bool {
         self.batches += 1;
         let ends = self.batches >= self.most;

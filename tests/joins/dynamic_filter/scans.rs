@@ -176,7 +176,7 @@ async fn a_comparison_is_tried_first_once_it_excludes_what_the_keys_would() {
     let plan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_predicate(below));
     let batches = collect(plan, session(100).task_ctx()).await.unwrap();
     assert_eq!(values(&batches), (0..400).step_by(50).collect::<Vec<_>>());
-    // Those of the batches until the comparison is tried again, and of a few to see what has changed.
+    // Those of the batches until the comparison is tried again, and of a few trials.
     let asked = asked.load(Ordering::Relaxed);
     assert!((100..=1500).contains(&asked), "{asked}");
 }
