@@ -138,18 +138,20 @@ impl Filter {
 
     /// Looks whether the filter changed, and whether it is to be asked about the next batch.
     fn refresh(&mut self) -> Result<()> {
-        if let Some(dynamic) = &self.dynamic
-            && dynamic.snapshot_generation() != self.generation
-        {
-            let test = match dynamic.downcast_ref::<DynamicFilterPhysicalExpr>() {
-                Some(dynamic) => test_of(dynamic.current()?),
-                None => None,
-            };
-            *self = Self {
-                generation: dynamic.snapshot_generation(),
-                test,
-                ..Self::new(dynamic)
-            };
+        if let Some(dynamic) = &self.dynamic {
+            // Before what it belongs to, so that no later one is missed.
+            let generation = dynamic.snapshot_generation();
+            if generation != self.generation {
+                let test = match dynamic.downcast_ref::<DynamicFilterPhysicalExpr>() {
+                    Some(dynamic) => test_of(dynamic.current()?),
+                    None => None,
+                };
+                *self = Self {
+                    generation,
+                    test,
+                    ..Self::new(dynamic)
+                };
+            }
         }
         self.is_tried = self.test.is_some() && self.takes_turn();
         Ok(())
