@@ -4,8 +4,8 @@ use arrow::buffer::{BooleanBuffer, Buffer};
 
 /// Returns the rows of `values` that pass `test`.
 ///
-/// As `BooleanBuffer::collect_bool`, but what `test` holds stays in registers, though it reads
-/// atomics: compilers do not move other loads across those.
+/// As `BooleanBuffer::collect_bool`, but what was moved into `test` stays in registers, though it
+/// reads atomics: LLVM does not move other loads across those.
 #[inline]
 pub fn collect<T: Copy>(values: &[T], test: impl Fn(T) -> bool) -> BooleanBuffer {
     let mut words = Vec::with_capacity(values.len().div_ceil(64));

@@ -228,10 +228,10 @@ impl MembershipFilter {
         let keys = as_types(keys, &self.types)?;
         let keys = keys.as_slice();
         let words = self.words.as_slice();
-        // Values outside the range have any word in place of theirs.
         let last = words.len() - 1;
         match &self.kind {
             Kind::Bitmap(encoder) => encoder.test(&keys[0], move |code| {
+                // Values outside the range have any word in place of theirs.
                 let word = &words[((code >> 6) as usize).min(last)];
                 word.load(Ordering::Relaxed) >> (code & 63) & 1 == 1
             }),

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  FilterExec: x < 1351 AND name LIKE '%green%'                    tests all of it
-//!    DynamicFilterExec: filters=[k1, k2, …], predicate=x < 1351    tests x first, then the keys
+//!    DynamicFilterExec: filters=[k1, k2, …], predicate=x < 1351    tests x and the keys
 //!      DataSourceExec
 //! ```
 //!

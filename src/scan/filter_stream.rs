@@ -10,9 +10,9 @@
 //!
 //! Filters that leave few rows are tried in order of their rank: the time of a test per row that it
 //! excludes (Hellerstein and Stonebraker, SIGMOD 1993). Both are measured. The others come after
-//! them. A filter that lets most rows
-//! through costs the copy of these rows and saves little. So it pauses, each time for twice as many
-//! batches up to 128. Then it is tried again: values that come in the order of time change.
+//! them, in order of the rows that they leave. A filter that lets most rows through costs the copy
+//! of these rows and saves little. So it pauses, each time for twice as many batches up to 128. Then
+//! it is tried again: values that come in the order of time change.
 //!
 //! Masks of several filters are combined, and rows are copied once. Where few are left, later
 //! filters see just those, and are not judged by them. So what is known of them grows old: after 8,
@@ -22,12 +22,13 @@
 //! the lookups and costs a copy. So it pauses unless few rows are left, or another filter has rows
 //! copied anyway.
 //!
-//! The [comparisons](super::comparisons) of a filter node above are one more filter, which is tried
-//! first, and only together with another one.
+//! The [comparisons](super::comparisons) of a filter node above are one more filter. It is tried
+//! first at the beginning, and only together with another one.
 //!
 //! Survivors do not wait until their batch is full: a LIMIT above may want only these. The first
 //! ones are passed on with the batch that they came in, later ones after 2, 4, 8 … 128 batches.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -49,10 +50,11 @@ use crate::output_batches::OutputBatches;
 /// Batches that a filter pauses at most: of a useless one, one batch of 129 is tested.
 const PAUSE_BATCHES_MAX: usize = 128;
 
-/// Batches of the scan for which survivors wait at most, until their own batch is full.
+/// Batches of the scan for which survivors wait at most, until their own batch is full. There are
+/// as many from one trial to the next, at most.
 const WAIT_BATCHES_MAX: usize = 128;
 
-/// Batches after which a filter that was not judged is tried first, when that happens first.
+/// Batches until the first trial, in which the filter that was judged longest ago is tried first.
 const TRIAL_BATCHES: usize = 8;
 
 /// Rows of ten that a filter may let through: copying more costs what it saves.
@@ -91,14 +93,22 @@ struct Filter {
     /// The predicate that it tests now; `None` if it lets everything through.
     test: Option<Arc<dyn PhysicalExpr>>,
     state: State,
-    /// Whether it is asked about this batch.
+    /// Whether it has a test, and does not pause.
     is_tried: bool,
-    /// The number by which filters are put in order, the smallest first.
-    rank: f64,
+    rank: Rank,
     /// The least time in which it tested a row of a whole batch, in seconds.
     cost: f64,
     /// Batches that it has been tried in since it was judged.
     age: usize,
+}
+
+/// The order of filters, the smallest first.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+enum Rank {
+    /// Few rows are left: the time of a test per row that it excludes.
+    Few(f64),
+    /// The share of rows that are left. The next filter sees all of them.
+    Many(f64),
 }
 
 enum State {
@@ -120,7 +130,7 @@ impl Filter {
             test: None,
             state: State::Active { last_pause: 0 },
             is_tried: false,
-            rank: f64::INFINITY,
+            rank: Rank::Many(1.0),
             cost: f64::INFINITY,
             age: 0,
         }
@@ -131,7 +141,7 @@ impl Filter {
         Self {
             dynamic: None,
             test: Some(Arc::clone(predicate)),
-            rank: 0.0,
+            rank: Rank::Few(0.0),
             ..Self::new(predicate)
         }
     }
@@ -171,14 +181,6 @@ impl Filter {
         true
     }
 
-    /// Returns which rows pass; `None` if all do.
-    fn test(&self, batch: &RecordBatch) -> Result<Option<BooleanArray>> {
-        match &self.test {
-            Some(test) => mask_of(test, batch).map(Some),
-            None => Ok(None),
-        }
-    }
-
     /// Returns whether the next node tests rows by the same keys, as fast.
     fn is_repeated(&self) -> bool {
         let test = self.test.as_ref();
@@ -195,9 +197,9 @@ impl Filter {
         self.cost = self.cost.min(time / rows as f64);
         // Unless few are left, the next filter sees all of them.
         self.rank = if passes * SPARSE_FACTOR < rows {
-            self.cost * rows as f64 / (rows - passes) as f64
+            Rank::Few(self.cost * rows as f64 / (rows - passes) as f64)
         } else {
-            f64::INFINITY
+            Rank::Many(passes as f64 / rows as f64)
         };
         let last_pause = match self.state {
             State::Active { last_pause } => last_pause,
@@ -255,7 +257,7 @@ pub struct FilterStream {
     output: OutputBatches,
     /// The time that survivors wait for others.
     wait: Wait,
-    /// The time until a filter of unknown rank is tried first.
+    /// The time until the filter that was judged longest ago is tried first.
     trial: Wait,
     metrics: ScanMetrics,
 }
@@ -352,15 +354,18 @@ impl FilterStream {
 
     /// Puts the filters in the order in which the next batch is tested by them.
     fn sort(&mut self) {
-        self.filters.sort_by(|a, b| a.rank.total_cmp(&b.rank));
-        if !self.trial.ends() {
+        let by_rank = |a: &Filter, b: &Filter| a.rank.partial_cmp(&b.rank);
+        self.filters
+            .sort_by(|a, b| by_rank(a, b).unwrap_or(Ordering::Equal));
+        let is_choice = self.filters.iter().filter(|f| f.is_tried).count() > 1;
+        if !is_choice || !self.trial.ends() {
             return;
         }
-        // Of equals that whose time is known.
-        let tried = self.filters.iter().enumerate().filter(|(_, f)| f.is_tried);
+        // Of equals the one whose test takes least.
         let is_later = |(_, a): &(_, &Filter), (_, b): &(_, &Filter)| {
             a.age.cmp(&b.age).then(b.cost.total_cmp(&a.cost))
         };
+        let tried = self.filters.iter().enumerate().filter(|(_, f)| f.is_tried);
         if let Some((oldest, _)) = tried.max_by(is_later) {
             self.filters[..=oldest].rotate_right(1);
         }
@@ -387,10 +392,9 @@ impl FilterStream {
             if batch.num_rows() == 0 {
                 continue;
             }
+            let Some(test) = &filter.test else { continue };
             let began = Instant::now();
-            let Some(passes) = filter.test(&batch)? else {
-                continue;
-            };
+            let passes = mask_of(test, &batch)?;
             let time = began.elapsed().as_secs_f64();
             if is_judged && filter.judge(passes.true_count(), rows, time, tried == 1) {
                 self.metrics.pauses.add(1);

@@ -109,7 +109,7 @@ impl Phase {
             at: pairs.next_id(),
             partitions: None,
             may_move_rows: false,
-            is_grouped: true,
+            is_grouped: None,
             reopen: None,
             partitioning: None,
             filters: None,

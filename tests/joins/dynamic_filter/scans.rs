@@ -145,7 +145,7 @@ fn slow_multiple_of_50(rows: &Arc<AtomicUsize>) -> Arc<dyn PhysicalExpr> {
     let work = move |arguments: &[ColumnarValue]| {
         let numbers = ColumnarValue::values_to_arrays(arguments)?;
         rows.fetch_add(numbers[0].len(), Ordering::Relaxed);
-        std::thread::sleep(Duration::from_micros(100));
+        std::thread::sleep(Duration::from_millis(2));
         let numbers = numbers[0].as_primitive::<Int64Type>();
         let are_multiples = BooleanArray::from_unary(numbers, |n| n % 50 == 0);
         Ok(ColumnarValue::Array(Arc::new(are_multiples)))
