@@ -11,8 +11,8 @@
 //! Filters that leave few rows are tried in order of their rank: the time of a test per row that it
 //! excludes (Hellerstein and Stonebraker, SIGMOD 1993). Both are measured. The others come after
 //! them, in order of the rows that they leave. A filter that lets most rows through costs the copy
-//! of these rows and saves little. So it pauses, each time for twice as many batches up to 128. Then
-//! it is tried again: values that come in the order of time change.
+//! of these rows and saves little. So it pauses, each time for twice as many batches up to 128.
+//! Then it is tried again: values that come in the order of time change.
 //!
 //! Masks of several filters are combined, and rows are copied once. Where few are left, later
 //! filters see just those, and are not judged by them. So what is known of them grows old: after 8,
@@ -50,8 +50,8 @@ use crate::output_batches::OutputBatches;
 /// Batches that a filter pauses at most: of a useless one, one batch of 129 is tested.
 const PAUSE_BATCHES_MAX: usize = 128;
 
-/// Batches of the scan for which survivors wait at most, until their own batch is full. There are
-/// as many from one trial to the next, at most.
+/// Batches of the scan for which survivors wait at most, until their own batch is full. From one
+/// trial to the next it takes as many.
 const WAIT_BATCHES_MAX: usize = 128;
 
 /// Batches until the first trial, in which the filter that was judged longest ago is tried first.
