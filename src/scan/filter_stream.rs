@@ -50,8 +50,8 @@ use crate::output_batches::OutputBatches;
 /// Batches that a filter pauses at most: of a useless one, one batch of 129 is tested.
 const PAUSE_BATCHES_MAX: usize = 128;
 
-/// Batches of the scan for which survivors wait at most, until their own batch is full. From one
-/// trial to the next it takes as many.
+/// Batches of the scan for which survivors wait at most, until their own batch is full. Also the
+/// most batches from one trial to the next.
 const WAIT_BATCHES_MAX: usize = 128;
 
 /// Batches until the first trial, in which the filter that was judged longest ago is tried first.
