@@ -36,6 +36,7 @@ use crate::scan::pushdown_guard::PushdownGuard;
 use super::enabled::{filters_reach_scans, makes_filters};
 use crate::scan::cached_statistics::CachedStatistics;
 use crate::scan::comparisons::comparisons;
+use crate::scan::even_partitions::with_even_partitions;
 use crate::scan::exec::DynamicFilterExec;
 
 /// DataFusion's rule that hands dynamic filters out.
@@ -180,6 +181,7 @@ pub fn remove_unused(
         return Ok(if scan.filters().is_empty() || is_endless {
             input
         } else {
+            let input = dealt_out(input)?;
             Arc::new(DynamicFilterExec::with(input, scan.filters().to_vec()))
         });
     }
@@ -205,6 +207,19 @@ pub fn remove_unused(
             ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep),
         )
     }
+}
+
+/// Returns `scan`, with even partitions if it is one of a table in memory. Its rows go to a join,
+/// and no LIMIT lies between, as filters pass none.
+///
+/// # Errors
+/// DataFusion's errors of making a scan.
+fn dealt_out(scan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let even = match scan.downcast_ref::<DataSourceExec>() {
+        Some(table) => with_even_partitions(table)?,
+        None => None,
+    };
+    Ok(even.map_or(scan, |even| Arc::new(even) as _))
 }
 
 /// Returns the `inputs` of `filter`. A filter node there has the comparisons of the predicate.

@@ -12,10 +12,11 @@
 //!
 //! DataFusion passes dynamic filters down to its scans. But a scan of a table in memory takes none,
 //! and a scan of Parquet files prunes only files, row groups and pages by them. Joins are then fed
-//! ten to a hundred times the rows that matter. So a rule puts a node ([`exec`]) above
-//! each scan just before DataFusion's own rule hands filters out. It keeps those of joins and
-//! applies them to each batch as far as that pays ([`filter_stream`]). Comparisons of a filter node
-//! above are tested with them ([`comparisons`]). A filter tests only what cannot fail
+//! ten to a hundred times the rows that matter. So a rule puts a node ([`exec`]) above each scan
+//! just before DataFusion's own rule hands filters out. It keeps those of joins and applies them to
+//! each batch as far as that pays ([`filter_stream`]). Comparisons of a filter node above are
+//! tested with them ([`comparisons`]). Rows of a table in memory that lie in few of its partitions
+//! are dealt out to all of them ([`even_partitions`]). A filter tests only what cannot fail
 //! ([`infallible`]), on its way down, too ([`pushdown_guard`]). It stays above what would fail once
 //! rows are gone ([`short_circuit`]). Where none arrived the node goes again. A node of its own
 //! serves scans of any kind, and leaves the scan visible to code that looks for it; a wrapper
@@ -27,6 +28,7 @@
 
 pub mod cached_statistics;
 pub mod comparisons;
+pub mod even_partitions;
 pub mod exec;
 pub mod filter_stream;
 pub mod infallible;
