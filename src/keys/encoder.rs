@@ -160,6 +160,11 @@ impl KeyEncoder {
         !matches!(self.plan, Plan::HashedKeys(_))
     }
 
+    /// Returns whether normalized keys are packed: one or two words that [`test`](Self::test) takes.
+    pub fn is_packed(&self) -> bool {
+        matches!(self.plan, Plan::PackedKeys(_))
+    }
+
     /// Returns the number of 32-bit words of a normalized key, 1 to 8.
     pub fn words(&self) -> usize {
         match &self.plan {

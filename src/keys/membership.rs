@@ -9,11 +9,12 @@
 //! ```
 //!
 //! A set says "perhaps" of a value that the build side has and mostly "no" of others, at little
-//! cost per row. Codes are those of the join's own [`KeyEncoder`], so any type with a range
-//! has a bitmap, and what counts as equal is the same. Every other type is hashed as the join
-//! hashes it. A Bloom filter of one word per key costs one access to memory (blocked Bloom filter,
-//! Putze, Sanders and Singler, 2007). The join's own table would answer exactly, but it is on the
-//! device, and a second one on the host takes much longer to fill.
+//! cost per row. Codes are those of the join's own [`KeyEncoder`], so any type with a range has a
+//! bitmap, and what counts as equal is the same. Where there are codes and too many for a bitmap,
+//! the code is hashed: a multiplication takes a quarter of the hash of a value. Every other type is
+//! hashed as the join hashes it. A Bloom filter of one word per key costs one access to memory
+//! (blocked Bloom filter, Putze, Sanders and Singler, 2007). The join's own table would answer
+//! exactly, but it is on the device, and a second one on the host takes much longer to fill.
 //!
 //! A set is filled by the build's [parts](crate::parallel), off the runtime's threads, with its
 //! bytes reserved before. Parts make codes and hashes side by side. Where a core's cache holds the
@@ -77,8 +78,9 @@ pub struct MembershipFilter {
 enum Kind {
     /// One bit per code.
     Bitmap(KeyEncoder),
-    /// Four bits of one of `words.len()` words, a power of two.
-    Bloom,
+    /// Four bits of one of `words.len()` words, a power of two, by a hash of the code where there
+    /// are codes.
+    Bloom(Option<KeyEncoder>),
 }
 
 /// The facts of a set that EXPLAIN shows.
@@ -120,7 +122,10 @@ impl MembershipFilter {
                 let words = codes.div_ceil(64).max(1);
                 (Kind::Bitmap(encoder), words as usize)
             }
-            _ => (Kind::Bloom, (rows / BLOOM_ROWS).max(16).next_power_of_two()),
+            (encoder, _) => {
+                let words = (rows / BLOOM_ROWS).max(16).next_power_of_two();
+                (Kind::Bloom(encoder.filter(KeyEncoder::is_packed)), words)
+            }
         };
         let memory = memory.new_empty();
         memory.try_grow(8 * words)?;
@@ -163,7 +168,7 @@ impl MembershipFilter {
         FilterInfo {
             kind: match self.kind {
                 Kind::Bitmap(_) => "bitmap",
-                Kind::Bloom => "bloom",
+                Kind::Bloom(_) => "bloom",
             },
             bytes: 8 * self.words.len(),
         }
@@ -174,29 +179,46 @@ impl MembershipFilter {
     pub fn range(&self) -> Option<usize> {
         match self.kind {
             Kind::Bitmap(_) => Some(64 * self.words.len()),
-            Kind::Bloom => None,
+            Kind::Bloom(_) => None,
         }
     }
 
     /// Inserts the keys of some rows, given by their columns.
     fn insert(&self, keys: &[ArrayRef]) -> Result<()> {
+        let last = self.words.len() - 1;
+        let bits_of_hash = |hash| (word_of(hash, last), bits_of(hash));
         match &self.kind {
             Kind::Bitmap(encoder) => {
-                let mut codes = vec![0; row_count(keys)];
-                let has_code = encoder.encode(keys, &mut codes)?;
-                let rows = codes.into_iter().enumerate();
-                let rows =
-                    rows.filter(|(row, _)| has_code.as_ref().is_none_or(|has| has.value(*row)));
-                self.set(rows.map(|(_, code)| ((code >> 6) as usize, 1 << (code & 63))));
+                let bit = |code| ((code >> 6) as usize, 1_u64 << (code & 63));
+                self.set_codes(encoder, keys, bit)
             }
-            Kind::Bloom => {
+            Kind::Bloom(Some(encoder)) => {
+                self.set_codes(encoder, keys, |code| bits_of_hash(mixed(code)))
+            }
+            Kind::Bloom(None) => {
                 let nulls = nulls_of_any(keys);
                 let rows = hashes(keys)?.into_iter().enumerate();
                 let rows = rows.filter(|(row, _)| nulls.as_ref().is_none_or(|n| n.is_valid(*row)));
-                let last = self.words.len() - 1;
-                self.set(rows.map(|(_, hash)| (word_of(hash, last), bits_of(hash))));
+                self.set(rows.map(|(_, hash)| bits_of_hash(hash)));
+                Ok(())
             }
         }
+    }
+
+    /// Sets the bits that `bits` returns for the code of each row of `keys` that has one.
+    fn set_codes(
+        &self,
+        encoder: &KeyEncoder,
+        keys: &[ArrayRef],
+        bits: impl Fn(u64) -> (usize, u64),
+    ) -> Result<()> {
+        let mut words = vec![0; row_count(keys) * encoder.words()];
+        let has_code = encoder.encode(keys, &mut words)?;
+        let codes = words.chunks_exact(encoder.words());
+        let codes = codes.map(|code| code.iter().rev().fold(0, |c, w| c << 32 | u64::from(*w)));
+        let rows = codes.enumerate();
+        let rows = rows.filter(|(row, _)| has_code.as_ref().is_none_or(|has| has.value(*row)));
+        self.set(rows.map(|(_, code)| bits(code)));
         Ok(())
     }
 
@@ -229,17 +251,19 @@ impl MembershipFilter {
         let keys = keys.as_slice();
         let words = self.words.as_slice();
         let last = words.len() - 1;
+        let has = move |hash| {
+            let bits = bits_of(hash);
+            words[word_of(hash, last)].load(Ordering::Relaxed) & bits == bits
+        };
         match &self.kind {
             Kind::Bitmap(encoder) => encoder.test(&keys[0], move |code| {
                 // Values outside the range have any word in place of theirs.
                 let word = &words[((code >> 6) as usize).min(last)];
                 word.load(Ordering::Relaxed) >> (code & 63) & 1 == 1
             }),
-            Kind::Bloom => {
-                let bits = masks::collect(&hashes(keys)?, move |hash| {
-                    let bits = bits_of(hash);
-                    words[word_of(hash, last)].load(Ordering::Relaxed) & bits == bits
-                });
+            Kind::Bloom(Some(encoder)) => encoder.test(&keys[0], move |code| has(mixed(code))),
+            Kind::Bloom(None) => {
+                let bits = masks::collect(&hashes(keys)?, has);
                 Ok(match nulls_of_any(keys) {
                     Some(nulls) => &bits & nulls.inner(),
                     None => bits,
@@ -247,6 +271,13 @@ impl MembershipFilter {
             }
         }
     }
+}
+
+/// Returns a hash of a code: both halves of a product, as wyhash mixes.
+#[inline]
+fn mixed(code: u64) -> u64 {
+    let product = u128::from(code ^ 0x9E37_79B9_7F4A_7C15) * 0xD6E8_FEB8_6659_FD93;
+    product as u64 ^ (product >> 64) as u64
 }
 
 /// Returns the word of a hash, of those up to `last`, whose number is a power of two less one.
@@ -555,6 +586,23 @@ mod tests {
         let others = set.test(&[ints((5000..105_000).map(far))]).unwrap();
         let share = others.count_set_bits() as f64 / 1e5;
         assert!(share < 0.02, "{share}");
+    }
+
+    /// Of keys far apart, as hashes and identities are, few others pass, whatever the distance.
+    #[tokio::test]
+    async fn codes_of_every_distance_are_spread_over_a_bloom_filter() {
+        for shift in 20..48 {
+            let far = |n: i64| Some(n << shift);
+            let set = set_of(&[ints((-2000..3000).map(far))]).await;
+            assert_eq!(set.about().kind, "bloom");
+            let keys = set.test(&[ints((-2000..3000).map(far))]).unwrap();
+            assert_eq!(keys.count_set_bits(), 5000, "{shift}");
+            // Between the keys, as those outside of them fail by the range alone.
+            let between = (0..100_000_i64).map(|n| ((n % 4999 - 2000) << shift) + 1 + n / 4999);
+            let others = set.test(&[ints(between.map(Some))]).unwrap();
+            let share = others.count_set_bits() as f64 / 1e5;
+            assert!(share < 0.02, "{shift}: {share}");
+        }
     }
 
     #[tokio::test]
