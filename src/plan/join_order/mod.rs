@@ -18,6 +18,7 @@
 //!
 //! * `tree`: inner joins become a list of tables and of conditions
 //! * `distinct`: how many values a key column has, by statistics or by a sample
+//! * `sampled_rows`: how many rows a filter leaves of a table in memory
 //! * `search`: rows that an order makes beyond those of its tables, and the order with the fewest
 //! * `rebuild`: the list becomes joins again
 //!
@@ -47,6 +48,7 @@ use tree::{JoinTree, is_inner_join};
 
 mod distinct;
 mod rebuild;
+mod sampled_rows;
 mod search;
 mod tree;
 

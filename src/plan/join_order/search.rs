@@ -26,6 +26,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::distinct::{sampled_values, values_by_statistics};
+use super::sampled_rows::sampled_rows;
 use super::tree::{JoinTree, KeySide, LeafSet, Shape};
 
 /// The factor by which another order must be cheaper than the written one. Estimates know little of
@@ -84,14 +85,13 @@ enum Doubt {
 /// Returns an order of the leaves of `tree`, each joined to all before it, that costs at most half
 /// of what the written order does; `None` if there is none.
 pub fn better_order(tree: &JoinTree) -> Option<Vec<usize>> {
-    let written = Estimates::new(tree, Doubt::FewRows)?;
-    let tables: f64 = written.rows.iter().sum();
-    let (_, as_written) = written.walk(&tree.shape);
-    // No order costs less than the tables.
-    if !as_written.is_finite() || tables + as_written <= GAIN * tables {
-        return None;
-    }
-    let estimates = Estimates::new(tree, Doubt::ManyRows)?;
+    let rows = rows_by_statistics(tree)?;
+    // Samples take longer, and most trees need none.
+    excess_of_written(tree, &rows)?;
+    let rows = with_samples(tree, rows);
+    let as_written = excess_of_written(tree, &rows)?;
+    let tables: f64 = rows.iter().sum();
+    let estimates = Estimates::new(tree, rows, Doubt::ManyRows);
     let starts = 0..tree.leaves.len();
     let orders = starts.filter_map(|start| estimates.order_from(start));
     let (order, excess) = orders.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
@@ -106,27 +106,47 @@ pub fn better_order(tree: &JoinTree) -> Option<Vec<usize>> {
 /// Returns the order that begins with the last leaf, or with the one before it if that needs a
 /// product, whatever it costs.
 pub fn order_from_last(tree: &JoinTree) -> Option<Vec<usize>> {
-    let estimates = Estimates::new(tree, Doubt::ManyRows)?;
+    let estimates = Estimates::new(tree, rows_by_statistics(tree)?, Doubt::ManyRows);
     let mut starts = (0..tree.leaves.len()).rev();
     let (order, _) = starts.find_map(|start| estimates.order_from(start))?;
     Some(order)
 }
 
+/// Returns the rows of each leaf; `None` if those of one are not known.
+fn rows_by_statistics(tree: &JoinTree) -> Option<Vec<f64>> {
+    let context = StatisticsContext::new();
+    let rows = tree.leaves.iter().map(|leaf| {
+        let known = context.compute(leaf.as_ref(), &StatisticsArgs::new());
+        let rows = *known.ok()?.num_rows.get_value()?;
+        Some(rows as f64)
+    });
+    rows.collect()
+}
+
+/// Returns `rows`, with better numbers for leaves that are sampled.
+fn with_samples(tree: &JoinTree, rows: Vec<f64>) -> Vec<f64> {
+    let leaves = tree.leaves.iter().zip(rows);
+    let rows = leaves.map(|(leaf, rows)| sampled_rows(leaf).unwrap_or(rows));
+    rows.collect()
+}
+
+/// Returns the excess of the joins of `tree` as it is written, where leaves have so many `rows`;
+/// `None` if no other order can cost half of that: none costs less than the tables.
+fn excess_of_written(tree: &JoinTree, rows: &[f64]) -> Option<f64> {
+    let tables: f64 = rows.iter().sum();
+    let written = Estimates::new(tree, rows.to_vec(), Doubt::FewRows);
+    let (_, excess) = written.walk(&tree.shape);
+    (excess.is_finite() && tables + excess > GAIN * tables).then_some(excess)
+}
+
 impl<'a> Estimates<'a> {
-    /// Returns `None` if a leaf's rows are not known.
-    fn new(tree: &'a JoinTree, doubt: Doubt) -> Option<Self> {
-        let context = StatisticsContext::new();
-        let rows = tree.leaves.iter().map(|leaf| {
-            let known = context.compute(leaf.as_ref(), &StatisticsArgs::new());
-            let rows = *known.ok()?.num_rows.get_value()?;
-            Some(rows as f64)
-        });
-        Some(Self {
+    fn new(tree: &'a JoinTree, rows: Vec<f64>, doubt: Doubt) -> Self {
+        Self {
             tree,
-            rows: rows.collect::<Option<_>>()?,
+            rows,
             doubt,
             distinct: RefCell::default(),
-        })
+        }
     }
 
     fn leaf(&self, leaf: usize) -> Joined {
