@@ -16,8 +16,9 @@ use tracing::{Instrument, Span};
 
 use crate::error::{Error, Result};
 
-/// Rows that are worked on where they are: those of a batch.
-const INLINE_ROWS_MAX: usize = 8192;
+/// Rows that are worked on where they are: in a fraction of a millisecond, as a rule. Handing them
+/// to another thread and waiting for it takes about as long.
+const INLINE_ROWS_MAX: usize = 1 << 16;
 
 /// Rows of a part.
 const MORSEL_ROWS: usize = 1 << 18;
