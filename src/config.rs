@@ -282,8 +282,8 @@ impl HortonConfig {
     /// Returns the rows of a probe side from which `auto` uses a device of this `kind` for a join
     /// of `build_rows` build rows. Returns 0 if the probe side does not matter: under an explicit
     /// `horton.min_build_rows`, and where the build side itself has many rows. With fewer build
-    /// rows the host is faster, most of all if it `is_fast`: it has an array of their keys, or a
-    /// `GROUP BY` stands above.
+    /// rows the host is faster, most of all if it `is_fast`: it has an array of their keys, or may
+    /// repartition rows that streams of a device do not share.
     pub fn min_probe_rows(
         &self,
         kind: DeviceKind,

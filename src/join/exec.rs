@@ -304,10 +304,10 @@ impl HortonJoinExec {
         above.is_none_or(|above| above.stops_early.load(Ordering::Relaxed))
     }
 
-    /// Returns whether its rows come into groups of an aggregate; `None` if nobody has said.
-    pub(super) fn is_grouped(&self) -> Option<bool> {
+    /// Returns whether its rows come into groups of an aggregate. They do if nobody has said.
+    pub(super) fn is_grouped(&self) -> bool {
         let above = self.above.get();
-        above.map(|above| above.is_grouped.load(Ordering::Relaxed))
+        above.is_none_or(|above| above.is_grouped.load(Ordering::Relaxed))
     }
 
     /// Returns the order in which the sides are read, found out once.

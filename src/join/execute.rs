@@ -89,8 +89,8 @@ struct Build {
     partitions: Option<usize>,
     /// Whether rows of the left and of the right side may change partitions, if that is probed.
     may_move_rows: [bool; 2],
-    /// Whether rows come into groups of an aggregate; `None` if nobody has said.
-    is_grouped: Option<bool>,
+    /// Whether rows come into groups of an aggregate.
+    is_grouped: bool,
     /// What opens partitions of the left and of the right side again.
     reopen: Option<[Reopen; 2]>,
     /// The way in which an earlier build partitioned the rows on the host.

@@ -179,8 +179,8 @@ pub struct JoinPreparation {
     pub partitions: Option<usize>,
     /// True if probe rows may come out of any output partition.
     pub may_move_rows: bool,
-    /// Whether rows come into groups of an aggregate; `None` if nobody has said.
-    pub is_grouped: Option<bool>,
+    /// True if rows come into groups of an aggregate.
+    pub is_grouped: bool,
     /// Opens partitions of the probe side again; `None` if each is read once.
     pub reopen: Option<Reopen>,
     /// The way in which an earlier build partitioned the rows on the host.
@@ -281,8 +281,7 @@ impl JoinPreparation {
     ) -> Result<Result<Placed, HostReason>> {
         let (config, join) = (self.oriented.config(), self.oriented.join());
         let per_core = rows_per_core(probe, join, self.oriented.width());
-        let is_grouped = self.is_grouped == Some(true);
-        let host_is_fast = || is_grouped || self.stays_whole(build, per_core);
+        let host_is_fast = || self.keeps_partitions() || self.stays_whole(build, per_core);
         let wanted = config.min_probe_rows(placed.info().kind, build.rows, host_is_fast);
         if wanted == 0 || join.fetch().is_some() || join.right().boundedness().is_unbounded() {
             return Ok(Ok(placed));
@@ -306,7 +305,7 @@ impl JoinPreparation {
     /// are.
     fn stays_whole(&self, build: &BuildBatches, per_core: usize) -> bool {
         let is_small = !may_partition(&self.oriented, build);
-        let may_be = is_small || self.is_grouped == Some(false) && per_core >= build.rows;
+        let may_be = is_small || !self.is_grouped && per_core >= build.rows;
         let bytes = may_be.then(|| array_bytes(&self.oriented, build)).flatten();
         // A wide row takes as long as several.
         bytes.is_some_and(|bytes| is_small || per_core >= bytes / NARROW_ROW)
@@ -367,6 +366,13 @@ impl JoinPreparation {
             }
             return self.on_host(build, probe, reason);
         }
+    }
+
+    /// Returns whether each stream would look up one partition of the probe side, while the host may
+    /// repartition it. Few partitions may have rows: statistics prune the files of others.
+    fn keeps_partitions(&self) -> bool {
+        let streams = self.partitions.filter(|streams| *streams > 1);
+        streams.is_some_and(|streams| !self.may_share_probe(streams))
     }
 
     /// Returns whether `streams` streams may share the batches of all probe partitions.

@@ -109,7 +109,7 @@ impl Phase {
             at: pairs.next_id(),
             partitions: None,
             may_move_rows: false,
-            is_grouped: None,
+            is_grouped: true,
             reopen: None,
             partitioning: None,
             filters: None,
