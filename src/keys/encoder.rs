@@ -160,7 +160,7 @@ impl KeyEncoder {
         !matches!(self.plan, Plan::HashedKeys(_))
     }
 
-    /// Returns whether normalized keys are packed: one or two words that [`test`](Self::test) takes.
+    /// Returns whether normalized keys are packed, so that [`test`](Self::test) takes them.
     pub fn is_packed(&self) -> bool {
         matches!(self.plan, Plan::PackedKeys(_))
     }

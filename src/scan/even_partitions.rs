@@ -5,10 +5,10 @@
 //!  p1:               ─▶   p1: b d f
 //! ```
 //!
-//! `CREATE TABLE … AS SELECT` writes what each partition of the query put out. A Parquet file of one
-//! row group comes out of one partition, so the table lies in one, and a core alone reads it. Each
-//! batch goes to the partition that has the fewest rows so far. In a table in the order of time,
-//! rows of one day are spread over all of them.
+//! `CREATE TABLE … AS SELECT` writes what each partition of the query put out. A Parquet file of
+//! one row group comes out of one partition, so the table lies in one, and a core alone reads it.
+//! Each batch goes to the partition that has the fewest rows so far. In a table in the order of
+//! time, rows of one day are spread over all of them.
 //!
 //! DataFusion deals batches out anew where there are fewer partitions than cores
 //! (`MemorySourceConfig::repartitioned`), and leaves partitions without rows as they are.
