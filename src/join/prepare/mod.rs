@@ -368,8 +368,8 @@ impl JoinPreparation {
         }
     }
 
-    /// Returns whether each stream would look up one partition of the probe side, while the host may
-    /// repartition it. Few partitions may have rows: statistics prune the files of others.
+    /// Returns whether each stream would look up one partition of the probe side, while the host
+    /// may repartition it. Few partitions may have rows: statistics prune the files of others.
     fn keeps_partitions(&self) -> bool {
         let streams = self.partitions.filter(|streams| *streams > 1);
         streams.is_some_and(|streams| !self.may_share_probe(streams))
