@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow::array::RecordBatch;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::datasource::MemTable;
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::common::collect;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::streaming::PartitionStream;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::{SessionConfig, SessionContext, col};
 use horton_join::config::{Filters, HortonConfig, Knobs};
 use horton_test_support::internals::DynamicFilterExec;
 
@@ -575,5 +577,54 @@ fn a_condition_that_may_fail_meets_no_other_rows() {
             "CASE WHEN m = 3 THEN 10 / z END > 1",
         ];
         assert!(filtered(by_batch) < filtered(by_row));
+    }
+}
+
+/// The rows of each partition of the tables that `plan` scans, in the order of the plan.
+fn partition_rows(plan: &Arc<dyn ExecutionPlan>) -> Vec<Vec<usize>> {
+    let scans = nodes::<DataSourceExec>(plan).into_iter();
+    let of = |node: Arc<dyn ExecutionPlan>| {
+        let scan = node.downcast_ref::<DataSourceExec>().unwrap();
+        let table = scan.data_source().downcast_ref::<MemorySourceConfig>();
+        let partitions = table.unwrap().partitions().iter();
+        let rows = partitions.map(|batches| batches.iter().map(RecordBatch::num_rows).sum());
+        rows.collect::<Vec<usize>>()
+    };
+    scans.map(of).collect()
+}
+
+#[test]
+fn rows_in_one_partition_of_a_table_are_dealt_out_below_joins_alone() {
+    const UNEVEN: [usize; 3] = [0, 3000, 0];
+    for at in PLACES {
+        let sessions = Sessions::new(&small_batches(), horton_at(at));
+        for session in [&sessions.horton, &sessions.stock] {
+            let keys: Vec<Option<i64>> = (0..3000).map(Some).collect();
+            for name in ["uneven", "ordered"] {
+                let rows = Side::new(vec![("k", ints(&keys)), ("v", payload(3000))]);
+                let rows = rows.in_batches_of(50);
+                let partitions = vec![vec![], rows.partitions[0].clone(), vec![]];
+                let mut table = MemTable::try_new(rows.schema, partitions).unwrap();
+                if name == "ordered" {
+                    table = table.with_sort_order(vec![vec![col("k").sort(true, false)]]);
+                }
+                session.register_table(name, Arc::new(table)).unwrap();
+            }
+        }
+        let of_table = |text: &str| {
+            let plan = sessions.same_rows(text).plan;
+            let mut of_tables = partition_rows(&plan).into_iter();
+            let found = of_tables.find(|rows| rows.iter().sum::<usize>() == 3000);
+            found.unwrap_or_else(|| panic!("{}", shown(&plan)))
+        };
+        let joined = |name: &str| {
+            format!("SELECT u.k, u.v, small.v FROM small JOIN {name} u ON small.k = u.k")
+        };
+        assert_eq!(of_table(&joined("uneven")), [1000, 1000, 1000]);
+        assert_eq!(of_table(&joined("ordered")), UNEVEN);
+        let first = joined("(SELECT * FROM uneven LIMIT 3000)");
+        assert_eq!(of_table(&first), UNEVEN);
+        assert_eq!(of_table("SELECT k, v FROM uneven"), UNEVEN);
+        assert_eq!(of_table("SELECT count(*), sum(v) FROM uneven"), UNEVEN);
     }
 }
