@@ -16,9 +16,12 @@ use tracing::{Instrument, Span};
 
 use crate::error::{Error, Result};
 
-/// Rows that are worked on where they are: in a fraction of a millisecond, as a rule. Handing them
-/// to another thread and waiting for it takes about as long.
-const INLINE_ROWS_MAX: usize = 1 << 16;
+/// Rows that are worked on where they are: those of a batch.
+const INLINE_ROWS_MAX: usize = 8192;
+
+/// The same for values of fixed width: they take a fraction of a millisecond. Handing them to
+/// another thread and waiting for it takes about as long.
+const INLINE_VALUES_MAX: usize = 1 << 16;
 
 /// Rows of a part.
 const MORSEL_ROWS: usize = 1 << 18;
@@ -101,7 +104,8 @@ where
 }
 
 /// Does `work` on every part, up to `width` at a time on threads for blocking work; results in
-/// order. A runtime's thread stays with no more rows than a batch has.
+/// order. A runtime's thread stays with no more rows than a batch has, or with a few batches of
+/// values of fixed width.
 ///
 /// # Errors
 /// The first of `work`'s; [`Error::DataFusion`] if it panics.
@@ -110,7 +114,8 @@ where
     T: Send + 'static,
     W: Fn(Morsel) -> Result<T> + Clone + Send + 'static,
 {
-    if parts.iter().map(|part| part.rows).sum::<usize>() <= INLINE_ROWS_MAX {
+    let rows: usize = parts.iter().map(|part| part.rows).sum();
+    if rows <= INLINE_ROWS_MAX || rows <= INLINE_VALUES_MAX && parts.iter().all(has_fixed_width) {
         return parts.into_iter().map(work).collect();
     }
     futures::stream::iter(parts)
@@ -123,6 +128,12 @@ where
         .map(|joined| joined.map_err(|e| task_failed(&e))?)
         .try_collect()
         .await
+}
+
+/// Returns whether all values of `part` have as many bytes.
+fn has_fixed_width(part: &Morsel) -> bool {
+    let mut columns = part.columns.iter().flatten();
+    columns.all(|column| column.data_type().primitive_width().is_some())
 }
 
 /// Returns the error of a task that panicked, which an expression of the query may do.

@@ -13,26 +13,34 @@
 //! DataFusion deals batches out anew where there are fewer partitions than cores
 //! (`MemorySourceConfig::repartitioned`), and leaves partitions without rows as they are.
 //!
-//! A table with a known order stays as it is. So does one of which a LIMIT takes the first rows.
+//! A table with a known order stays as it is. So does one of which a LIMIT takes the first rows,
+//! and one whose provider says by which keys it is partitioned.
 //!
 //! UPSTREAM(not reported): this file goes once `repartitioned` looks at rows.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::source::{DataSource, DataSourceExec};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
 use super::cached_statistics::with_source;
 
-/// Returns `scan` with the batches of its table dealt out evenly; `None` if a partition has at most
-/// one batch more than its share, or if the scan is of something else.
+/// Returns `scan` with the batches of its table dealt out evenly; `None` if no partition has more
+/// than its share and the largest batch, or if the scan is of something else.
 ///
 /// # Errors
 /// DataFusion's errors of making a scan.
 pub fn with_even_partitions(scan: &DataSourceExec) -> Result<Option<DataSourceExec>> {
     let Some(table) = scan.data_source().downcast_ref::<MemorySourceConfig>() else {
+        return Ok(None);
+    };
+    // Others trust what a scan says of its partitions, whatever the table does.
+    let Partitioning::UnknownPartitioning(_) = scan.properties().output_partitioning() else {
         return Ok(None);
     };
     if !table.sort_information().is_empty() || table.fetch().is_some() {
@@ -58,12 +66,12 @@ fn dealt_out(partitions: &[Vec<RecordBatch>]) -> Option<Vec<Vec<RecordBatch>>> {
         return None;
     }
     let mut even = vec![Vec::new(); partitions.len()];
-    let mut rows = vec![0; partitions.len()];
+    // Rows of each partition so far, the fewest first.
+    let mut filled: BinaryHeap<_> = (0..partitions.len()).map(|at| Reverse((0, at))).collect();
     for batch in batches {
-        // The first of those with the fewest.
-        let (least, _) = rows.iter().enumerate().min_by_key(|(_, rows)| **rows)?;
-        rows[least] += batch.num_rows();
-        even[least].push(batch.clone());
+        let Reverse((rows, at)) = filled.pop()?;
+        even[at].push(batch.clone());
+        filled.push(Reverse((rows + batch.num_rows(), at)));
     }
     Some(even)
 }
@@ -120,6 +128,18 @@ mod tests {
         let one_more = even(table(&[&[5, 5, 1], &[2]]));
         assert_eq!(one_more, None);
         assert!(even(table(&[&[5, 5, 5], &[2]])).is_some());
+    }
+
+    #[test]
+    fn partitions_by_keys_stay() {
+        let scan = || DataSourceExec::new(Arc::new(table(&[&[5, 5, 5, 5], &[]])));
+        let is_dealt_out = |partitioning: Partitioning| {
+            let scan = scan().with_partitioning(partitioning);
+            with_even_partitions(&scan).unwrap().is_some()
+        };
+        assert!(is_dealt_out(Partitioning::UnknownPartitioning(2)));
+        let key = col("v", &scan().schema()).unwrap();
+        assert!(!is_dealt_out(Partitioning::Hash(vec![key], 2)));
     }
 
     #[test]

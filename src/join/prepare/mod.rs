@@ -281,7 +281,7 @@ impl JoinPreparation {
     ) -> Result<Result<Placed, HostReason>> {
         let (config, join) = (self.oriented.config(), self.oriented.join());
         let per_core = rows_per_core(probe, join, self.oriented.width());
-        let host_is_fast = || self.keeps_partitions() || self.stays_whole(build, per_core);
+        let host_is_fast = || self.host_spreads_rows() || self.stays_whole(build, per_core);
         let wanted = config.min_probe_rows(placed.info().kind, build.rows, host_is_fast);
         if wanted == 0 || join.fetch().is_some() || join.right().boundedness().is_unbounded() {
             return Ok(Ok(placed));
@@ -368,11 +368,10 @@ impl JoinPreparation {
         }
     }
 
-    /// Returns whether each stream would look up one partition of the probe side, while the host
-    /// may repartition it. Few partitions may have rows: statistics prune the files of others.
-    fn keeps_partitions(&self) -> bool {
-        let streams = self.partitions.filter(|streams| *streams > 1);
-        streams.is_some_and(|streams| !self.may_share_probe(streams))
+    /// Returns whether the host may repartition probe rows that streams of a device keep as they are.
+    /// Few partitions may have rows: statistics prune the files of others.
+    fn host_spreads_rows(&self) -> bool {
+        !self.may_move_rows && self.partitions.is_some_and(|n| n > 1) && self.oriented.width() > 1
     }
 
     /// Returns whether `streams` streams may share the batches of all probe partitions.

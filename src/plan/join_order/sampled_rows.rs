@@ -25,13 +25,24 @@ use crate::sample::sampled_columns;
 use crate::scan::cached_statistics::rows_in_memory;
 use crate::scan::table_columns::columns_of_table;
 
-/// Rows of a sample: a share of a hundredth is found with a standard deviation of a third of it.
+/// Rows of a sample, at most: a share of a hundredth is found with a standard deviation of a third
+/// of it.
 const SAMPLE_ROWS: usize = 1 << 10;
 
-/// Returns the rows of `leaf`, about, if it is a filter over a table in memory, perhaps with
+/// How many rows of a leaf pass its filter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SampledRows {
+    /// As many of all rows as of the sample.
+    pub about: f64,
+    /// As many as there are with three more in the sample: 19 times of 20, that is enough if none
+    /// was found.
+    pub most: f64,
+}
+
+/// Returns the rows of `leaf` if it is a filter over a table in memory, perhaps with
 /// projections above; `None` if it is something else, or if columns of the predicate are of types
 /// that are not sampled.
-pub fn sampled_rows(leaf: &Arc<dyn ExecutionPlan>) -> Option<f64> {
+pub fn sampled_rows(leaf: &Arc<dyn ExecutionPlan>) -> Option<SampledRows> {
     if let Some(projection) = leaf.downcast_ref::<ProjectionExec>() {
         return sampled_rows(projection.input());
     }
@@ -41,12 +52,12 @@ pub fn sampled_rows(leaf: &Arc<dyn ExecutionPlan>) -> Option<f64> {
     let passes = predicate.evaluate(&sample).ok()?;
     let passes = passes.into_array(sample.num_rows()).ok()?;
     let passing = passes.as_boolean_opt()?.true_count();
-    let share = passing as f64 / sample.num_rows() as f64;
-    let rows = rows as f64 * share;
-    // None of a sample may be a few of all.
-    Some(match filter.fetch() {
-        Some(most) => rows.min(most as f64).max(1.0),
-        None => rows.max(1.0),
+    let sampled = sample.num_rows();
+    let limit = filter.fetch().unwrap_or(rows).min(rows) as f64;
+    let of_all = |passing: usize| (rows as f64 * passing as f64 / sampled as f64).min(limit);
+    Some(SampledRows {
+        about: of_all(passing),
+        most: of_all(if sampled < rows { passing + 3 } else { passing }),
     })
 }
 
@@ -92,7 +103,7 @@ mod tests {
     use super::*;
 
     /// Rows of `table` under `op` of its column `x` and `value`, by a sample.
-    fn found(rows: i64, op: Operator, value: i64) -> f64 {
+    fn found(rows: i64, op: Operator, value: i64) -> SampledRows {
         let of = |rows: std::ops::Range<i64>| {
             let text = rows.clone().map(|row| row.to_string());
             let text: ArrayRef = Arc::new(StringViewArray::from_iter_values(text));
@@ -112,12 +123,22 @@ mod tests {
 
     #[test]
     fn rows_that_pass_are_counted_in_a_sample() {
-        assert_eq!(found(500, Operator::Lt, 55), 55.0);
-        assert_eq!(found(500, Operator::Lt, 0), 1.0);
+        for rows in [55, 0] {
+            let exact = SampledRows {
+                about: rows as f64,
+                most: rows as f64,
+            };
+            assert_eq!(found(500, Operator::Lt, rows), exact);
+        }
+        let none = found(100_000, Operator::Lt, 0);
+        assert_eq!(none.about, 0.0);
+        assert!((250.0..350.0).contains(&none.most), "{none:?}");
         for share in [0.01, 0.1, 0.5, 0.99] {
             let rows = 100_000.0 * share;
-            let estimate = found(100_000, Operator::Lt, rows as i64) / rows;
-            assert!((0.5..2.0).contains(&estimate), "{share}: {estimate}");
+            let estimate = found(100_000, Operator::Lt, rows as i64);
+            let factor = estimate.about / rows;
+            assert!((0.5..2.0).contains(&factor), "{share}: {factor}");
+            assert!(estimate.about < estimate.most, "{estimate:?}");
         }
     }
 }

@@ -26,7 +26,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::distinct::{sampled_values, values_by_statistics};
-use super::sampled_rows::sampled_rows;
+use super::sampled_rows::{SampledRows, sampled_rows};
 use super::tree::{JoinTree, KeySide, LeafSet, Shape};
 
 /// The factor by which another order must be cheaper than the written one. Estimates know little of
@@ -88,10 +88,10 @@ pub fn better_order(tree: &JoinTree) -> Option<Vec<usize>> {
     let rows = rows_by_statistics(tree)?;
     // Samples take longer, and most trees need none.
     excess_of_written(tree, &rows)?;
-    let rows = with_samples(tree, rows);
-    let as_written = excess_of_written(tree, &rows)?;
-    let tables: f64 = rows.iter().sum();
-    let estimates = Estimates::new(tree, rows, Doubt::ManyRows);
+    let (few, many) = with_samples(tree, &rows);
+    let as_written = excess_of_written(tree, &few)?;
+    let tables: f64 = few.iter().sum();
+    let estimates = Estimates::new(tree, many, Doubt::ManyRows);
     let starts = 0..tree.leaves.len();
     let orders = starts.filter_map(|start| estimates.order_from(start));
     let (order, excess) = orders.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
@@ -123,11 +123,15 @@ fn rows_by_statistics(tree: &JoinTree) -> Option<Vec<f64>> {
     rows.collect()
 }
 
-/// Returns `rows`, with better numbers for leaves that are sampled.
-fn with_samples(tree: &JoinTree, rows: Vec<f64>) -> Vec<f64> {
+/// Returns `rows` with better numbers for leaves that are sampled: those that are likely, and the
+/// most that there may be.
+fn with_samples(tree: &JoinTree, rows: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let leaves = tree.leaves.iter().zip(rows);
-    let rows = leaves.map(|(leaf, rows)| sampled_rows(leaf).unwrap_or(rows));
-    rows.collect()
+    let rows = leaves.map(|(leaf, rows)| match sampled_rows(leaf) {
+        Some(SampledRows { about, most }) => (about, most),
+        None => (*rows, *rows),
+    });
+    rows.unzip()
 }
 
 /// Returns the excess of the joins of `tree` as it is written, where leaves have so many `rows`;
