@@ -368,8 +368,8 @@ impl JoinPreparation {
         }
     }
 
-    /// Returns whether the host may repartition probe rows that streams of a device keep as they are.
-    /// Few partitions may have rows: statistics prune the files of others.
+    /// Returns whether the host may repartition probe rows that streams of a device keep as they
+    /// are. Few partitions may have rows: statistics prune the files of others.
     fn host_spreads_rows(&self) -> bool {
         !self.may_move_rows && self.partitions.is_some_and(|n| n > 1) && self.oriented.width() > 1
     }
